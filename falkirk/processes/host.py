@@ -168,20 +168,11 @@ class Host:
         if context.recorder.is_on:
             regions, make = recorded(regions), partial(RecordedRecovery, recorder=context.recorder)
         return make(
-            shape.layout,
-            regions,
-            logs,
-            context.home.store,
-            context.clock.monotonic,
-            history=self._history,
-            full_history=shape.full_history,
-            live=self._regions,
-            spare=self._plan.spare_checkpoints,
-            say=self._say,
-            on_failure=self._count_failure,
-            before_start=self._before_start,
-            may_start=self._may_start,
-        )
+            shape.layout, regions, logs, context.home.store, context.clock.monotonic, history=self._history,
+            full_history=shape.full_history, live=self._regions, spare=self._plan.spare_checkpoints, say=self._say,
+            on_failure=self._count_failure, before_start=self._before_start, may_start=self._may_start,
+            may_collect=lambda: context.home.may_sweep,
+        )  # fmt: skip
 
     def _before_start(self, name: str) -> bool:
         """Return whether a processor may start now. First choose the interval of a region with an objective."""
@@ -352,7 +343,8 @@ class Host:
 
     def status(self) -> tuple[RegionStatus, ...]:
         """Return the status of each region and batch, upstream first."""
-        return statuses(self._units, self.down, {} if self._recovery is None else self._recovery.sinks.waiting)
+        waiting = {} if self._recovery is None else self._recovery.sinks.waiting
+        return statuses(self._units, self.down, waiting, may_delete=self._context.home.may_sweep)
 
     def figures(self) -> list[dict[str, Any]]:
         """Return the counts and measurements of each processor, upstream first: see figures.py."""

@@ -28,6 +28,8 @@ log = logging.getLogger("falkirk")
 
 #: The end of a run with `--once` waits this long, in seconds, until the dead letters are counted.
 _COUNTED_S = 10.0
+#: Added to the detail of a processor, as long as its outputs were not compared with the home since the start.
+KEEPS = "until its outputs are compared with the home, the application deletes no old data"
 #: The detail in the status of a processor that waits for the trial of another one.
 WAITS = "executors died repeatedly, so processors that had made no progress start one at a time"
 
@@ -59,6 +61,11 @@ class Supervised(ABC):
     @abstractmethod
     def port(self) -> RegionPort:
         """Through which the protocol starts and stops it."""
+
+    @property
+    @abstractmethod
+    def is_compared(self) -> bool:
+        """Whether all its outputs were compared with the home since the start."""
 
     @abstractmethod
     def prepare(self) -> object:
@@ -143,14 +150,23 @@ def count_all_letters(units: Iterable[Supervised]) -> None:
 
 
 def statuses(
-    units: Mapping[str, Supervised], down: Mapping[str, FalkirkError], waiting: Mapping[str, FalkirkError]
+    units: Mapping[str, Supervised],
+    down: Mapping[str, FalkirkError],
+    waiting: Mapping[str, FalkirkError],
+    *,
+    may_delete: bool = True,
 ) -> tuple[RegionStatus, ...]:
     """Return a copy of the status of each processor, upstream first.
 
-    Args: down: those that stay down. waiting: those whose results wait for their sink.
+    Args: down: those that stay down. waiting: those whose results wait for their sink. may_delete: False: some outputs
+        were not compared with the home since the start, so no old data is deleted.
     """
     found = [unit.status.copy() for unit in units.values()]
     for status in found:
         if (reason := waiting.get(status.name)) is not None:
             status.detail = f"results wait. {reason.condition}: {reason}"
-    return tuple(status if (error := down.get(status.name)) is None else status.failed(error) for status in found)
+    found = [status if (error := down.get(status.name)) is None else status.failed(error) for status in found]
+    for status in found if not may_delete else ():
+        if status.detail and not units[status.name].is_compared:
+            status.detail = f"{status.detail}; {KEEPS}"
+    return tuple(found)

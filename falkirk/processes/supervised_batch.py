@@ -38,6 +38,11 @@ class SupervisedBatch(Supervised):
         """See Supervised."""
         return self._region
 
+    @property
+    def is_compared(self) -> bool:
+        """See Supervised."""
+        return self._region.releaser is None or self._region.releaser.has_compared
+
     def prepare(self) -> object:
         """See Supervised."""
         record = self._region.prepare()

@@ -62,6 +62,11 @@ class SupervisedRegion(Supervised):
         """See Supervised."""
         return self.live
 
+    @property
+    def is_compared(self) -> bool:
+        """See Supervised. Each start of its query compares them first, and the host those of a region that waits."""
+        return self.live.opening is not None or self.live.is_compared
+
     def prepare(self) -> object:
         """See Supervised."""
         record = self.live.prepare()

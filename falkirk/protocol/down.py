@@ -35,6 +35,9 @@ PROCESSOR_CONDITIONS: Mapping[str, str] = {
 }
 #: Those of them that may pass. The processor is tried again after a while.
 PASSING_CONDITIONS = frozenset(("SINK_UNSETTLED",))
+#: Those that an older copy of the home can cause, because a newer one has deleted records that it needs.
+#: So a processor that is down for such a reason does not show that the home is no older copy.
+AGE_CONDITIONS = frozenset(("SINK_EXPIRED", "INPUT_EXPIRED"))
 RETRY_S = 15.0
 #: Conditions that a processor may fail with and that concern more than it: they end the application, or restart Spark.
 #: A condition that is in neither table has the same effect, because nobody has decided on it.

@@ -105,6 +105,9 @@ class RegionPort(Protocol):
         The others are never needed again. `numbers` ascend; checkpoints after the last one stay. Idempotent.
         """
 
+    def set_aside(self, numbers: Sequence[CheckpointNumber]) -> None:
+        """Keep checkpoints as `keep_only`, and delete nothing. Spark may delete the others. Idempotent."""
+
 
 class LogsPort(Protocol):
     """The logs between regions, and those to and from other systems."""

@@ -31,8 +31,6 @@ from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId, Offset
 from falkirk.theory.projection import Cuts
 from falkirk.theory.times import OMEGA
 
-_Clock = Callable[[], float]
-
 
 class RecoveryProtocol:
     """Controls the regions and logs of one application.
@@ -49,30 +47,24 @@ class RecoveryProtocol:
             started. If one raises an error, the region stays down. If before_start returns False, the region is not
             started.
         may_start: tells of a region that does not run whether it may be started now.
+        may_collect: returns whether data may be deleted. If the store is an older copy, the right one names this data.
 
     Attributes: down: the regions that stay down. sinks: the sinks of held logs.
     """
 
     def __init__(
-        self,
-        layout: Layout,
-        regions: Mapping[str, RegionPort],
-        logs: LogsPort,
-        store: Store,
-        clock: _Clock,
-        *,
-        history: History = NO_HISTORY,
-        full_history: Collection[str] = (),
-        live: Collection[str] = (),
-        spare: int = 0,
+        self, layout: Layout, regions: Mapping[str, RegionPort], logs: LogsPort, store: Store,
+        clock: Callable[[], float], *, history: History = NO_HISTORY, full_history: Collection[str] = (),
+        live: Collection[str] = (), spare: int = 0,
         say: Callable[[str], None] = lambda text: None,
         on_failure: Callable[[str, str], None] = lambda name, reason: None,
         before_start: Callable[[str], bool] = lambda name: True,
         may_start: Callable[[str], bool] = lambda name: True,
-    ) -> None:
+        may_collect: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
         self._say, self._on_failure = say, on_failure
-        self._before_start, self._may_start = before_start, may_start
+        self._before_start, self._may_start, self._may_collect = before_start, may_start, may_collect
         self.down = Down(layout, clock)
         self._kept = RetainedCheckpoints(layout, history, frozenset(full_history))
         self._marks = Marks(layout, store, live)
@@ -375,13 +367,14 @@ class RecoveryProtocol:
         return (kept[r.name].reads_from for r in self.layout.readers(topic))
 
     def collect(self) -> None:
-        """Delete the data that is no longer needed."""
-        checkpoints, below = self.garbage()
+        """Delete the data that is no longer needed, if anything may be deleted now."""
+        (checkpoints, below), may_delete = self.garbage(), self._may_collect()
         for name, numbers in checkpoints.items():
-            self._regions[name].keep_only(numbers)
+            region = self._regions[name]
+            (region.keep_only if may_delete else region.set_aside)(numbers)
         self.watermarks.forget_below()
         for topic, upto in below.items():
-            if not upto.is_empty:
+            if may_delete and not upto.is_empty:
                 self._logs.delete_below(topic, upto)
 
     def _acknowledge(self) -> None:
@@ -391,7 +384,9 @@ class RecoveryProtocol:
                 self._logs.acknowledge(topic, upto)
 
     def acknowledged(self, source: LogId) -> OffsetFrontier:
-        """Return up to where a source will never be read again."""
+        """Return up to where a source will never be read again. Others delete these records."""
+        if not self._may_collect():
+            return EMPTY
         upto = self.watermarks.retained.low_watermark(source_name(source))
         for reader in self.layout.readers(source):
             upto = upto & self.kept(reader.name).reads_from  # checkpoints kept for a requested rollback read it too

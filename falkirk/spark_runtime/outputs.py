@@ -230,12 +230,18 @@ class Outputs:
     def tail(self, topic: LogId, ends: Positions, restored: BatchId) -> Tail:
         """Return the results that were published after a checkpoint, up to `ends`.
 
-        Records of others are ignored. Raises: LogError: `SINK_EXPIRED`, `FOREIGN_WRITER`.
+        Records of others are ignored.
+
+        Raises: LogError: `SINK_EXPIRED`, `FOREIGN_WRITER`. HomeError: `SINK_AHEAD`: records expired, and those that are
+            left show the cause: a newer home has deleted them.
         """
         first = self.position(restored).positions.get(topic, {})
         earliest = self._place.topics.first_positions(topic)
         expired = {p: (o, earliest[p]) for p, o in first.items() if earliest.get(p, 0) > o and ends[topic][p] > o}
         if expired and not self._region.repeats:
+            for name in self.names:
+                left = self.later_records(name, ends, restored)
+                self._refuse_newer(name, max((header.incarnation for _, _, header in left), default=0))
             raise SINK_EXPIRED.error(where=self._region.where, topic=topic, expired=expired)
         known = self._remaining.pop(topic, None)
         # If other ranges are void, the recovery was not carried out.
@@ -301,13 +307,16 @@ class Outputs:
         Raises: HomeError: `SINK_AHEAD`: the home is an older copy. It lacks the void ranges, checkpoints and fences
             recorded since, so Falkirk can't tell which of these records are valid.
         """
-        known = max((row.incarnation for row in self._store.incarnations(self._region.name)), default=0)
         for topic, tail in zip(self.names, tails, strict=True):
-            newest = max(tail.incarnations, default=0)
-            if newest > known:
-                raise SINK_AHEAD.error(
-                    where=self._place.home.path, sink=topic, seen=newest, there=known, region=self._region.name
-                )
+            self._refuse_newer(topic, max(tail.incarnations, default=0))
+
+    def _refuse_newer(self, topic: LogId, newest: int) -> None:
+        """Check that the home knows the newest incarnation of an output. Raises: HomeError: `SINK_AHEAD`."""
+        known = max((row.incarnation for row in self._store.incarnations(self._region.name)), default=0)
+        if newest > known:
+            raise SINK_AHEAD.error(
+                where=self._place.home.path, sink=topic, seen=newest, there=known, region=self._region.name
+            )
 
     def barrier(self, main: Tail, dead: Tail, restored: BatchId) -> Barrier:
         """Return the results that are dropped from a replay after a checkpoint.

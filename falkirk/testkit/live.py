@@ -148,6 +148,9 @@ class MemoryRegion:
         for old in [n for n in self.saved if n < numbers[-1] and n not in numbers]:
             del self.saved[old]
 
+    def set_aside(self, numbers: Sequence[CheckpointNumber]) -> None:
+        """See RegionPort. Nobody else deletes them."""
+
 
 def _greatest(records: Iterable[MemoryRecord]) -> _Places:
     greatest: dict[int, _Place] = {}

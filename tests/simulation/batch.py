@@ -247,6 +247,9 @@ class SimBatch:
                 self.world.call()
                 epoch.state, epoch.saved = None, False
 
+    def set_aside(self, numbers: Sequence[int]) -> None:
+        """Nobody else deletes them."""
+
 
 def copied(epoch: Epoch, held: str) -> list[Element]:
     """Return the results of an epoch as they are in a sink."""

@@ -8,7 +8,7 @@ from falkirk.environment.spark import observing
 from falkirk.errors import FalkirkError
 from falkirk.home.folder import Home
 from falkirk.plan.batch import Batch
-from falkirk.protocol.down import PASSING_CONDITIONS
+from falkirk.protocol.down import AGE_CONDITIONS, PASSING_CONDITIONS
 from falkirk.spark_runtime.context import Context
 from falkirk.spark_runtime.epochs.at_rest import epoch_log_of
 from falkirk.spark_runtime.epochs.files import FileLog
@@ -38,13 +38,15 @@ class Batches:
         """Once each output was compared with the home, begin to delete the folders of batches that no record names.
 
         Args: live: the live regions. down: the processors that are down, by name, with their errors. Those that stay
-            down compare nothing; those that are tried again will. home: learns that other files without a record may
-            be deleted, too.
-        Raises: HomeError: `SINK_AHEAD`. SparkError: `SESSION_LOST`. StoreError.
+            down compare nothing, and are not waited for, unless the age of the home may be the reason. Those that are
+            tried again will compare. home: learns that old data and other files without a record may be deleted, too.
+        Raises: HomeError: `SINK_AHEAD`. SparkError: `SESSION_LOST`. LogError, StoreError.
         """
         if not home.may_sweep:
-            stay_down = {name for name, error in down.items() if error.condition not in PASSING_CONDITIONS}
-            waits = any(each.opening is None and each.region.name not in stay_down for each in live)
+            is_open = PASSING_CONDITIONS | AGE_CONDITIONS
+            left_out = {name for name, error in down.items() if error.condition not in is_open}
+            fenced = [each for each in live if each.opening is None and each.region.name not in left_out]
+            waits = not all(each.compare() for each in fenced)
             compared = [each.compare() for each in self.releasers]  # ask all of them
             home.may_sweep = not waits and all(compared)
         if home.may_sweep:

@@ -121,6 +121,9 @@ class BatchAtRest:
             self.epochs.drop_states_below(kept[0])
         self.epochs.forget_states(kept)
 
+    def set_aside(self, numbers: Sequence[CheckpointNumber]) -> None:
+        """See RegionPort. Nobody else deletes them."""
+
 
 def rounds_of(epoch: Epoch) -> str:
     """Return how an iteration's loops have ended, and their rounds and jobs; for other batches, an empty text."""

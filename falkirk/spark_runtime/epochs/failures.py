@@ -4,7 +4,7 @@ from pyspark.errors import PySparkException
 
 from falkirk.differential.rows import TOO_MANY
 from falkirk.differential.runs import UNREADABLE_STATE
-from falkirk.errors import FalkirkError, is_away
+from falkirk.errors import FalkirkError, SparkError, is_away
 from falkirk.errors.conditions.spark_runtime import (
     FUNCTION_FAILED,
     NUMBER_TOO_LARGE,
@@ -72,8 +72,10 @@ def may_have_lost_state(error: BaseException) -> bool:
 
 
 def passes(error: BaseException) -> bool:
-    """Return whether an error passes by itself: a disk is full, or a file or one of the servers is away."""
+    """Return whether an error passes by itself: a disk is full, or a file, a sink or one of the servers is away."""
     if is_full(error) or is_away(error) or is_lost(error):
+        return True
+    if isinstance(error, SparkError) and error.condition == "RELEASE_FAILED":  # only what goes straight to its topic
         return True
     return registry_away(error) is not None or objects_away(error) is not None
 

@@ -15,8 +15,15 @@ class ReleaserPort(Protocol):
 
     detail: str
 
+    @property
+    def has_compared(self) -> bool:
+        """Whether all sinks were compared with this home since it was opened."""
+
     def send(self, epoch: EpochNumber, rows: DataFrame, *, few: bool) -> DataFrame | None:
-        """Deliver an epoch to the only topic before it is recorded; return the rows that are too large."""
+        """Deliver an epoch to the only topic before it is recorded; return the rows that are too large.
+
+        Raises: HomeError: `SINK_AHEAD`. SparkError: `RELEASE_FAILED`.
+        """
 
     def found(self) -> EpochNumber:
         """Return the epoch, exclusive, up to which the only topic has results."""

@@ -7,7 +7,7 @@ use this module alone for an application that does not run.
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from falkirk.errors import SparkError
+from falkirk.errors import LogError, SparkError
 from falkirk.home.folder import Home
 from falkirk.kafka_client.tail import Tail
 from falkirk.plan.region import RegionLogs
@@ -39,6 +39,8 @@ class RegionAtRest:
         self._outputs = Outputs(logs, place)
         #: The ends of the outputs, read after the last writer of this region ended; None: a writer may still run.
         self._ends: Positions | None = None
+        #: Whether `compare` found its outputs and the home to be of one age; None: it was not asked yet.
+        self._compared: bool | None = None
         #: Checkpoints with missing or torn files.
         self.damaged: set[BatchId] = set()
         self._only: tuple[BatchId, ...] = ()
@@ -156,6 +158,9 @@ class RegionAtRest:
                 self._epochs_read.keep_from(batches[0])
             self._only = batches
 
+    def set_aside(self, numbers: Sequence[CheckpointNumber]) -> None:
+        """See RegionPort. Spark, which deletes old ones, does not run."""
+
     def _uncovered(self, tails: Iterable[Tail], start: Positions) -> int:
         """Count the published results of input from `start` on."""
         covered = self._numbered(start)
@@ -168,6 +173,31 @@ class RegionAtRest:
         if self._ends is None:
             self._fence_writers()
             self._ends = self._outputs.settled_ends()
+
+    def compare(self) -> bool:
+        """Return whether its outputs were compared with the home. If it is fenced and waits for its start, do it now.
+
+        It may wait for a view for days. If records of its outputs expired, only its start tells what that means.
+
+        Raises: HomeError: `SINK_AHEAD`. LogError, StoreError.
+        """
+        if self._compared is None and self._ends is not None:
+            newest = BatchId(self.checkpoints()[-1].number)
+            try:
+                tails = [self._outputs.tail(name, self._ends, newest) for name in self._outputs.names]
+            except LogError as error:
+                if error.condition != "SINK_EXPIRED":
+                    raise
+                self._compared = False
+            else:
+                self._outputs.refuse_ahead(*tails)
+                self._compared = True
+        return self.is_compared
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether `compare` has compared its outputs with the home."""
+        return self._compared is True
 
     def _fence_writers(self) -> None:
         """Have the broker refuse former writers, if they used lanes."""

@@ -342,12 +342,17 @@ class LiveRegion(RegionAtRest):
 
     def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort. First set the files of checkpoints aside that Spark is about to delete."""
-        newest = BatchId(self._checkpoints[-1].number if self._checkpoints else -1)
-        batches = tuple(BatchId(number) for number in numbers)
-        self._files.set_aside(batches, newest=newest, retain=self.retain)
-        if batches != self._only:
+        self.set_aside(numbers)
+        if tuple(BatchId(number) for number in numbers) != self._only:
             super().keep_only(numbers)
-            self._checkpoints = tuple(p for p in self._checkpoints if p.number >= numbers[-1] or p.number in numbers)
+
+    def set_aside(self, numbers: Sequence[CheckpointNumber]) -> None:
+        """See RegionPort. While the query runs, `checkpoints` returns no others: Spark may delete these at any time."""
+        newest = BatchId(self._checkpoints[-1].number if self._checkpoints else -1)
+        self._files.set_aside([BatchId(number) for number in numbers], newest=newest, retain=self.retain)
+        left = tuple(p for p in self._checkpoints if p.number >= numbers[-1] or p.number in numbers)
+        if len(left) < len(self._checkpoints):
+            self._checkpoints = left
 
     def has_input(self) -> bool:
         """Return whether its input has records behind its newest checkpoint. Raises: LogError, StoreError."""

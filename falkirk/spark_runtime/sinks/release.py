@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import reduce
-from typing import TypeGuard
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,13 +20,14 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import DeclaredSink
 from falkirk.environment.spark import RELEASE_POOL, cancel_jobs
 from falkirk.errors import HomeError, SparkError
-from falkirk.errors.conditions.spark_runtime import RELEASE_FAILED_STOP, SINK_AHEAD_EPOCHS, SINK_BEHIND
+from falkirk.errors.conditions.spark_runtime import RELEASE_FAILED_STOP
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.plan.region import BatchLogs
 from falkirk.spark_runtime.context import Storage
 from falkirk.spark_runtime.epochs.inputs import PLACE_BITS, ROW, files_found, read_folders
 from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
 from falkirk.spark_runtime.retry import pause_s
+from falkirk.spark_runtime.sinks.comparison import SinkComparison, concerns_one_sink
 from falkirk.spark_runtime.sinks.target import Target
 from falkirk.spark_runtime.sinks.targets import target_of
 from falkirk.spark_runtime.sinks.topic import TopicTarget
@@ -49,9 +49,6 @@ CANCEL_S = 5.0
 FEW_ROWS, FEW_BYTES = 20_000, 16_000_000
 #: The place of a dead letter in its epoch begins with the number of its origin. Inputs come first, sinks from here on.
 _SINKS_FROM = 128
-#: Conditions of a folder or a table into which others write, or which they have changed. Its results wait until the
-#: operator has removed the cause.
-_OF_ONE_SINK = ("FOLDER_DAMAGED", "FOLDER_OF_ANOTHER", "TABLE_OF_ANOTHER", "TABLE_UNFIT")
 
 
 class EpochReleaser:
@@ -70,6 +67,7 @@ class EpochReleaser:
         self._recorder, self._clock = recorder, clock
         self._schema = StructType([*schema.fields, StructField(ROW, LongType())])
         self._stopping = threading.Event()
+        self._comparison = SinkComparison(epochs, targets, dead_letters, self._stopping)
         self._thread: threading.Thread | None = None
         self._group = f"release-{epochs.name}-{uuid.uuid4().hex[:8]}"
         self._session: SparkSession | None = None
@@ -80,15 +78,16 @@ class EpochReleaser:
         self._error: Exception | None = None
         self._failures = 0
         self._not_before_s = 0.0
-        #: The epoch up to which this home had results when this process first asked the sinks, and whether all of them
-        #: have answered since.
-        self._there: EpochNumber | None = None
-        self.has_compared = False
         self._comparing: BackgroundCall[bool] | None = None  # a comparison without a release
         #: The reason why the release does not progress; empty while it does.
         self.detail = ""
         #: Held while an epoch goes straight to its topic, and while sinks are compared: both change the target.
         self._sending = threading.Lock()
+
+    @property
+    def has_compared(self) -> bool:
+        """Whether all sinks were compared with this home since it was opened."""
+        return self._comparison.is_done
 
     def visible(self) -> EpochNumber:
         """Return the epoch, exclusive, up to which readers outside may have seen results.
@@ -97,16 +96,16 @@ class EpochReleaser:
 
         Raises: HomeError: `SINK_AHEAD`: a sink has epochs that this home has not completed. SparkError: `SESSION_LOST`.
         """
-        self._note_there()
+        self._comparison.begin()
         if self._is_at_work():
-            return max(self._promised if self.has_compared else self.epochs.end(), self._straight())
+            return max(self._promised if self.has_compared else self.epochs.end(), self._comparison.straight())
         if self._clock.monotonic() < self._not_before_s or not self._sending.acquire(blocking=False):
-            return max(self.epochs.end(), self._straight())
+            return max(self.epochs.end(), self._comparison.straight())
         try:
-            return self._compare()
+            return self._comparison.compare()
         except (SparkError, HomeError) as error:
             self._wait_for(error)
-            return max(self.epochs.end(), self._straight())
+            return max(self.epochs.end(), self._comparison.straight())
         finally:
             self._sending.release()
 
@@ -124,7 +123,7 @@ class EpochReleaser:
             except (SparkError, HomeError) as error:
                 self._wait_for(error)
         if not (self.has_compared or self._comparing or self._is_at_work() or self._error):
-            self._note_there()
+            self._comparison.begin()
             if self._clock.monotonic() >= self._not_before_s:
                 self._comparing = BackgroundCall(self._compare_once, name=f"compare-{self.epochs.name}")
         return self.has_compared
@@ -133,41 +132,10 @@ class EpochReleaser:
         """Compare the sinks, unless an epoch is going straight to its topic; return whether they were compared."""
         if not self.has_compared and self._sending.acquire(timeout=_TURN_S):
             try:
-                self._compare()
+                self._comparison.compare()
             finally:
                 self._sending.release()
         return self.has_compared
-
-    def _compare(self) -> EpochNumber:
-        """Ask all sinks what readers may have seen; return the epoch, exclusive, up to which any has results.
-
-        Raises: as `visible`. SparkError, HomeError: a sink does not answer.
-        """
-        seen = {name: target.visible() for name, target in self._targets.items()}
-        if self._dead_letters is not None:
-            seen["dead letters"] = self._dead_letters.visible()
-        self._refuse_ahead(seen)
-        self.has_compared = True
-        return max(seen.values(), default=EpochNumber(0))
-
-    def _note_there(self) -> None:
-        """Note the end of the epochs before this process completes more. The sinks may answer only later."""
-        if self._there is None:
-            self._there = max(self.epochs.end(), self._straight())
-
-    def _refuse_ahead(self, seen: Mapping[str, EpochNumber]) -> None:
-        """Check that no sink has epochs that this home has not completed yet.
-
-        Their numbers would be used again, and the sinks would mistake the new epochs for the ones that they have. A
-        sink may have been away until now, and may have as many epochs as this home has by now.
-        """
-        there = self._there if not self.has_compared else None
-        there = max(self.epochs.end() if there is None else there, self._straight())
-        for name, upto in seen.items():
-            if upto > there:
-                raise SINK_AHEAD_EPOCHS.error(
-                    where=self.epochs.folder, sink=name, seen=upto, there=there, epochs=self.epochs.name
-                )
 
     def remains(self, released: EpochNumber) -> EpochNumber:
         """Return the epoch, exclusive, up to which all sinks still have the released epochs.
@@ -175,36 +143,18 @@ class EpochReleaser:
         They have fewer after somebody restored an older copy of a sink. A sink that does not answer is asked again
         before it receives results.
 
-        Raises: HomeError: `SINK_BEHIND`: the log no longer has the epochs that a sink lacks.
+        The sinks are compared first. Otherwise one that does not answer now would hide that another one is ahead.
+
+        Raises: HomeError: `SINK_BEHIND`: the log no longer has the epochs that a sink lacks. Others: as `visible`.
         """
-        self._note_there()
         try:
-            sink, upto = self._shortest(released)
+            with self._sending:
+                if not self.has_compared:
+                    self._comparison.compare()
+            return self._comparison.remains(released)
         except (SparkError, HomeError) as error:
             self._wait_for(error)
             return released
-        if not self.epochs.any_counts(upto, released):
-            return released
-        if not self.epochs.has_all(upto, released):
-            raise self._behind(sink, upto, released)
-        log.warning("sink %r lacks the epochs %d to %d: Falkirk sends them again", sink, upto, released - 1)
-        return upto
-
-    def _shortest(self, released: EpochNumber) -> tuple[str, EpochNumber]:
-        """Return the sink that has kept the fewest released epochs, and the epoch up to which it has them."""
-        delivered = {name: target.delivered() for name, target in self._targets.items()}
-        known = [(upto, name) for name, upto in delivered.items() if upto is not None]
-        upto, name = min([*known, (released, "")])
-        return name, upto
-
-    def _behind(self, sink: str, upto: EpochNumber, released: EpochNumber) -> HomeError:
-        return SINK_BEHIND.error(
-            where=self.epochs.folder, sink=sink, kept=upto, released=released, epochs=self.epochs.name
-        )
-
-    def _straight(self) -> EpochNumber:
-        """Return the epoch, exclusive, up to which results may have gone straight to their topic."""
-        return EpochNumber(max((e.number + 1 for e in self.epochs.epochs() if e.direct or _is_open(e)), default=0))
 
     def has_taken(self) -> str:
         """Return the name of a table or folder that already has results of this home; empty: none, or it can't be
@@ -235,10 +185,16 @@ class EpochReleaser:
     def send(self, epoch: EpochNumber, rows: DataFrame, *, few: bool) -> DataFrame | None:
         """Deliver an epoch to the only topic before it is recorded, in the caller's thread.
 
+        First the topic and the dead letters are compared with the home. If the home is an older copy, the topic knows
+        the number of the epoch, and would drop its rows.
+
         Returns: the rows that are too large, as dead letters.
-        Raises: LogError: as `TopicTarget.deliver_computed`. Errors of the computation.
+        Raises: LogError: as `TopicTarget.deliver_computed`. HomeError: `SINK_AHEAD`. SparkError: `RELEASE_FAILED`: a
+            topic does not answer. Errors of the computation.
         """
         with self._sending:
+            if not self.has_compared:
+                self._comparison.compare()
             return self._topic().deliver_computed(epoch, rows, few=few)
 
     def release(self, session: SparkSession, first: EpochNumber, last: EpochNumber) -> EpochNumber:
@@ -273,11 +229,15 @@ class EpochReleaser:
     def stop(self, until_s: float = math.inf) -> None:
         """Stop the release. The part of an epoch that is already in a sink stays there. Args: until_s: monotonic.
 
-        Running jobs are cancelled: the session may outlive this, and a job that sends later would repeat results.
+        Running jobs are cancelled: the session may outlive this, and a job that sends later would repeat results. A
+        running comparison asks no further sink: later, the question would fence the writers of the next start.
         """
         self._stopping.set()
+        wait_until_s = min(until_s, time.monotonic() + _STOP_S)
+        if self._comparing is not None:
+            self._comparing.wait(left_s(_STOP_S, wait_until_s))
         if self._thread is not None:
-            self._thread.join(left_s(_STOP_S, until_s))
+            self._thread.join(left_s(_STOP_S, wait_until_s))
         if self._thread is not None and self._thread.is_alive() and self._session is not None:
             cancel_jobs(self._session, self._group)
             self._thread.join(left_s(CANCEL_S, until_s))
@@ -291,9 +251,7 @@ class EpochReleaser:
             session.sparkContext.setJobGroup(self._group, f"release of {self.epochs.name}", interruptOnCancel=True)
             if not self._compare_once():
                 return  # the next call of `release` begins again
-            sink, upto = self._shortest(self._done)
-            if self.epochs.any_counts(upto, self._done):
-                raise self._behind(sink, upto, self._done)
+            self._comparison.refuse_behind(self._done)
             while self._done < (last := self._promised):  # further calls of `release` may raise it meanwhile
                 for epoch in self.epochs.complete(self._done, last):
                     if self._stopping.is_set():
@@ -303,7 +261,7 @@ class EpochReleaser:
                     self._done, self._failures, self.detail = EpochNumber(epoch.number + 1), 0, ""
                 self._done = last
         except Exception as error:
-            if _concerns_one_sink(error):
+            if concerns_one_sink(error):
                 self._fail(_text_of(error))
             else:
                 self._error = error
@@ -344,7 +302,7 @@ class EpochReleaser:
 
     def _wait_for(self, error: SparkError | HomeError) -> None:
         """Ask a sink again later. Raises: the error, if it concerns more than one sink."""
-        if not _concerns_one_sink(error):
+        if not concerns_one_sink(error):
             raise error
         self._fail(_text_of(error))
 
@@ -358,19 +316,8 @@ class EpochReleaser:
         )  # never at once: it is somebody's server
 
 
-def _concerns_one_sink(error: Exception) -> TypeGuard[SparkError | HomeError]:
-    """Return whether others may run while this sink waits; after `SESSION_LOST` only another Spark application may."""
-    if isinstance(error, SparkError):
-        return error.condition != "SESSION_LOST"
-    return isinstance(error, HomeError) and error.condition in _OF_ONE_SINK
-
-
 def _text_of(error: SparkError | HomeError) -> str:
     return error.message if isinstance(error, SparkError) else f"the results wait. {error}"
-
-
-def _is_open(epoch: Epoch) -> bool:
-    return epoch.may_be_out and not epoch.is_complete
 
 
 def releaser_of(

@@ -14,7 +14,7 @@ from falkirk.errors import HomeError
 from falkirk.home.claim import MARK
 from falkirk.kafka_client.connection import Connection
 from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.sinks.release import EpochReleaser
+from falkirk.spark_runtime.sinks.comparison import SinkComparison
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def test_an_older_home_of_a_batch_is_refused_and_would_lose_a_record(
     assert refused.value.condition == "SINK_AHEAD"
     assert refused.value.parameters.items() >= {"sink": "out", "seen": 2, "there": 1}.items()
 
-    monkeypatch.setattr(EpochReleaser, "_refuse_ahead", lambda releaser, seen: None)
+    monkeypatch.setattr(SinkComparison, "_refuse_ahead", lambda comparison, name, upto: None)
     query = run()
     await_one(query, lambda: query.status[0].last_commit == 1, "the second epoch, made again of two records")
     wire.send(events, [{"n": 4}])

@@ -28,6 +28,7 @@ from falkirk.spark_runtime.epochs.log import EpochLog
 from falkirk.spark_runtime.epochs.strays import Strays
 from falkirk.spark_runtime.outputs import Outputs
 from falkirk.spark_runtime.sinks import own
+from falkirk.spark_runtime.sinks.comparison import SinkComparison
 from falkirk.spark_runtime.sinks.epoch_logs import EpochLogs
 from falkirk.spark_runtime.sinks.own import OwnTarget
 from falkirk.spark_runtime.sinks.release import EpochReleaser
@@ -105,7 +106,7 @@ class World:
 
     def __init__(self, store: Store, path: Path, sink: Sink, target: object) -> None:
         self.store, self.path, self.sink, self.target = store, path, sink, target
-        self.now_s = 0.0
+        self.now_s, self.may_collect = 0.0, True
         home = SimpleNamespace(store=store, data_of=lambda name: LocalData(path), identity="deadbeef")
         topics = SimpleNamespace(first_positions=lambda topic: {0: 0})
         self.place = cast(Any, SimpleNamespace(home=home, topics=topics))
@@ -113,9 +114,9 @@ class World:
         store.create_region("b", record, {})
         self.epochs = EpochLog(LOG, "b", LocalData(path), store)
 
-    def complete(self, count: int) -> None:
+    def complete(self, count: int, upto: int = 0) -> None:
         for _ in range(count):
-            n = self.epochs.decide({SOURCE: {0: 0}}, {SOURCE: {0: 0}}, {}, 0.0)
+            n = self.epochs.decide({SOURCE: {0: 0}}, {SOURCE: {0: upto}}, {}, 0.0)
             (self.path / f"{n}-aa").mkdir(exist_ok=True)
             self.epochs.record(n, folder=f"{n}-aa", rows=1, dead=0, state=None, saved=True)
 
@@ -135,6 +136,7 @@ class World:
             self.store,
             lambda: self.now_s,
             history=History(checkpoints=history),
+            may_collect=lambda: self.may_collect,
         )
         recovery.open()
         return recovery
@@ -221,7 +223,7 @@ def test_without_the_question_at_a_start_a_sink_that_fell_back_waits_for_ever(
 def test_without_both_questions_a_sink_that_fell_back_misses_epochs(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EpochReleaser, "_shortest", lambda self, released: ("", released))
+    monkeypatch.setattr(SinkComparison, "_shortest", lambda self, released: ("", released))
     world.sink.has, world.sink.sent = 1, []
     recovery = world.start(history=2 * EPOCHS)
     world.complete(1)
@@ -233,7 +235,7 @@ def test_without_both_questions_a_sink_that_fell_back_misses_epochs(
 def test_without_the_comparison_a_sink_that_is_ahead_drops_an_epoch(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EpochReleaser, "_refuse_ahead", lambda self, seen: None)
+    monkeypatch.setattr(SinkComparison, "_refuse_ahead", lambda self, name, upto: None)
     world.sink.has, world.sink.sent = EPOCHS + 2, []
     recovery = world.start(history=2 * EPOCHS)
     world.complete(1)

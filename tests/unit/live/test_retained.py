@@ -13,6 +13,7 @@ from falkirk.spark_runtime.live import at_rest, checkpoint_files, query, region
 from falkirk.spark_runtime.live.query import LiveQuery
 from falkirk.spark_runtime.live.region import LiveRegion
 from falkirk.theory.history import History
+from falkirk.theory.ids import CheckpointNumber
 from tests.clock import MovedClock
 
 #: More than Spark keeps by itself.
@@ -91,3 +92,19 @@ def test_spark_reads_it_when_the_query_starts(
     live.start({}, {}, ())
     assert began == [used]
     assert int(conf.all[RETAIN]) == int(of_session or 100)
+
+
+def test_a_region_that_may_delete_nothing_forgets_what_spark_may_delete() -> None:
+    """Otherwise a rollback could choose a checkpoint that Spark has deleted."""
+    live, aside = LiveRegion.__new__(LiveRegion), list[Any]()
+    live.retain, live._only = RETAINED, ()
+    live._files = cast(
+        Any, SimpleNamespace(set_aside=lambda batches, newest, retain: aside.append((batches, newest, retain)))
+    )
+    live._checkpoints = tuple(cast(Any, SimpleNamespace(number=n)) for n in (1, 2, 4, 6, 8))
+    live.set_aside([CheckpointNumber(1), CheckpointNumber(4)])
+    assert aside == [([1, 4], 8, RETAINED)]
+    assert [each.number for each in live._checkpoints] == [1, 4, 6, 8]
+    before = live._checkpoints
+    live.set_aside([CheckpointNumber(1), CheckpointNumber(4)])
+    assert live._checkpoints is before, "others compare it by identity"
