@@ -64,7 +64,7 @@ def delete_paths(folder: Path, paths: Iterable[str]) -> None:
 
     Another thread may write other files into them.
     """
-    for path in sorted(map(folder.joinpath, paths), reverse=True):  # what is in a folder comes before it
+    for path in sorted(map(folder.joinpath, paths), reverse=True):  # the content of a folder comes before it
         if path.is_dir():
             with suppress(OSError):  # it is not empty
                 path.rmdir()

@@ -195,7 +195,8 @@ class Sweeping:
     def __init__(self, machines: Machines, *, is_local: bool, may_sweep: Callable[[], bool] = lambda: True) -> None:
         self.data, self.recorded = machines.data, list[str]()
         loops = LoopFolders(machines.data, None if is_local else machines.path / "a", may_sweep=may_sweep)
-        self.files, self.between = loops.of("iterate-1"), lambda: None
+        self.files = loops.of("iterate-1")
+        self.between: Callable[[], None] = lambda: None
         self.files.require({}, contents=True)
         batch, epochs = (
             SimpleNamespace(name="b", notes=("iterate-1",)),

@@ -126,7 +126,7 @@ def commit(opened: OpenedTable, epoch: int, *, rows: bool = True, attempt: str =
 
 
 def test_an_owner_that_was_replaced_while_it_wrote_commits_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next owner may have cancelled the epoch and gone on. It would be in the table all the same."""
+    """The next owner may have cancelled the epoch. No reader expects it in the table."""
     commit(lake.opened(), 0)
     owns = [True]
 
