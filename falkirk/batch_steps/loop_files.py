@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from falkirk.differential.state import sweep
+from falkirk.differential.state import delete_paths, paths_in
 from falkirk.errors import StoreError
 from falkirk.system.copies import has_content, measure
 from falkirk.system.data import DataPath, Manifest, local_path
@@ -44,11 +44,18 @@ class LoopFiles(ABC):
         """Make new files of the folder durable; return their manifest. Raises: OSError. StoreError: as `require`."""
 
     @abstractmethod
-    def sweep(self, keep: set[str], *, only_own: bool = False) -> None:
-        """Delete all other files of the home. Args: only_own: only those that this object has saved.
+    def candidates(self, *, only_own: bool = False) -> set[str]:
+        """Return the paths of the files that a sweep may delete: those that are there now.
 
-        Raises: StoreError: `HOME_TAKEN_OVER`.
+        Call it before the notes are read that say which files to keep. A file that another run saves later is no
+        candidate, so it stays, although these notes do not name it.
+
+        Args: only_own: only those that this object has saved.
         """
+
+    @abstractmethod
+    def sweep(self, candidates: set[str], keep: set[str]) -> None:
+        """Delete the candidates that are not kept. Raises: StoreError: `HOME_TAKEN_OVER`."""
 
 
 class LocalLoopFiles(LoopFiles):
@@ -70,14 +77,14 @@ class LocalLoopFiles(LoopFiles):
         self._saved |= {*new}
         return sync(self.folder, new)
 
-    def sweep(self, keep: set[str], *, only_own: bool = False) -> None:
+    def candidates(self, *, only_own: bool = False) -> set[str]:
         """See LoopFiles."""
-        if only_own:
-            for name in self._saved - keep:
-                (self.folder / name).unlink(missing_ok=True)
-        else:
-            sweep(self.folder, keep)
-        self._saved &= keep
+        return set(self._saved) if only_own else paths_in(self.folder)
+
+    def sweep(self, candidates: set[str], keep: set[str]) -> None:
+        """See LoopFiles."""
+        delete_paths(self.folder, candidates - keep)
+        self._saved -= candidates - keep
 
 
 class SharedLoopFiles(LoopFiles):
@@ -89,9 +96,8 @@ class SharedLoopFiles(LoopFiles):
 
     def __init__(self, data: DataPath, folder: Path, confirm: Callable[[], None]) -> None:
         self._data, self.folder, self._confirm = data, folder, confirm
-        #: The objects that are there; None: this process has not listed those of former ones. And those that it has
-        #: begun to upload since the last sweep.
-        self._there: set[str] | None = None
+        #: The objects that this process has listed, which it does once, and those that it has begun to upload.
+        self._listed: set[str] | None = None
         self._written = set[str]()
 
     def require(self, kept: Manifest, *, contents: bool) -> None:
@@ -112,34 +118,37 @@ class SharedLoopFiles(LoopFiles):
         found = in_parallel([partial((self._data / name).copy_from, self.folder / name) for name in new])
         return {name: [*measured] for name, measured in zip(new, found, strict=True)}
 
-    def sweep(self, keep: set[str], *, only_own: bool = False) -> None:
+    def candidates(self, *, only_own: bool = False) -> set[str]:
+        """See LoopFiles. Besides objects, all files of the working copy are candidates."""
+        found = paths_in(self.folder) | self._written
+        if only_own:
+            return found - ((self._listed or set()) - self._written)
+        if self._listed is None:
+            try:
+                self._listed = set(self._data.listed())
+            except StoreError as error:
+                log.warning("old files in %s can't be listed, which the next epoch tries again: %s", self._data, error)
+        return found | (self._listed or set())
+
+    def sweep(self, candidates: set[str], keep: set[str]) -> None:
         """See LoopFiles. A former owner that resumes deletes no file of the present one.
 
         It knows only files that it has uploaded or listed, and the store confirms after that that it is still the
         owner. If the object store is away, the next call deletes the files.
         """
-        sweep(self.folder, keep)
-        if only_own:
-            self._confirm()
-            self._delete_from(self._written, keep)
-            return
-        try:
-            there = set(self._data.listed()) if self._there is None else self._there
-        except StoreError as error:
-            log.warning("old files in %s can't be listed, which the next epoch tries again: %s", self._data, error)
-            return
+        due = candidates - keep
+        delete_paths(self.folder, due)
         self._confirm()
-        self._there, self._written = there | self._written, set()
-        self._delete_from(self._there, keep)
-
-    def _delete_from(self, known: set[str], keep: set[str]) -> None:
-        """Delete the known objects that are not kept, and remove them from `known`."""
         with suppress(StoreError):
-            in_parallel([partial(self._delete, name, known) for name in sorted(known - keep)])
+            in_parallel(
+                [partial(self._delete, name) for name in sorted(due & (self._written | (self._listed or set())))]
+            )
 
-    def _delete(self, name: str, known: set[str]) -> None:
+    def _delete(self, name: str) -> None:
         (self._data / name).delete()
-        known.discard(name)
+        self._written.discard(name)
+        if self._listed is not None:
+            self._listed.discard(name)
 
 
 class RecomputedLoopFiles(SharedLoopFiles):
@@ -149,9 +158,13 @@ class RecomputedLoopFiles(SharedLoopFiles):
         """See LoopFiles: the next epoch of this process finds them in the folder."""
         return {name: [*measure(self.folder / name)] for name in names}
 
-    def sweep(self, keep: set[str], *, only_own: bool = False) -> None:
+    def candidates(self, *, only_own: bool = False) -> set[str]:
         """See LoopFiles."""
-        sweep(self.folder, keep)
+        return paths_in(self.folder)
+
+    def sweep(self, candidates: set[str], keep: set[str]) -> None:
+        """See LoopFiles."""
+        delete_paths(self.folder, candidates - keep)
 
 
 def _has_size(path: Path, size: int) -> bool:

@@ -2,8 +2,8 @@
 
 import json
 import os
-import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,11 +47,26 @@ class LoopState:
 
 def sweep(folder: Path, keep: set[str]) -> None:
     """Delete all other files in a flow's folder, and the folders that are then empty. Args: keep: paths."""
-    for root, folders, files in os.walk(folder, topdown=False):
-        for file in files:
-            path = Path(root) / file
-            if str(path.relative_to(folder)) not in keep:
-                path.unlink(missing_ok=True)
-        for name in folders:
-            if not any((Path(root) / name).iterdir()):
-                shutil.rmtree(Path(root) / name, ignore_errors=True)
+    delete_paths(folder, paths_in(folder) - keep)
+
+
+def paths_in(folder: Path) -> set[str]:
+    """Return the paths in a folder of all files and folders in it."""
+    return {
+        os.path.relpath(Path(root) / name, folder)
+        for root, folders, files in os.walk(folder)
+        for name in (*folders, *files)
+    }
+
+
+def delete_paths(folder: Path, paths: Iterable[str]) -> None:
+    """Delete these files, and those of these folders that are then empty. Raises: OSError: of a file.
+
+    Another thread may write other files into them.
+    """
+    for path in sorted(map(folder.joinpath, paths), reverse=True):  # the content of a folder comes before it
+        if path.is_dir():
+            with suppress(OSError):  # it is not empty
+                path.rmdir()
+        else:
+            path.unlink(missing_ok=True)

@@ -121,10 +121,10 @@ class Home:
         self.replaced = None if seen is None or not is_over else (seen.machine, seen.generation)
         with contextlib.suppress(OSError):  # a full disk
             (self.path / LEASED).touch(mode=0o600)
-        if locks.take_soon(self._lock):
-            locks.write_holder(self._lock, str(pid))
-        else:
-            with contextlib.suppress(OSError):  # a full disk; the store says who owns the home
+        with contextlib.suppress(OSError):  # a full disk; the store says who owns the home
+            if locks.take_soon(self._lock):
+                locks.write_holder(self._lock, str(pid))
+            else:
                 former, self._lock = self._lock, locks.replace(self.path, locks.OWNER, str(pid))
                 os.close(former)
         self.store.signing_key()

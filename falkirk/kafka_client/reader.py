@@ -6,6 +6,7 @@ from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from falkirk.errors import LogError
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.faults import ClientErrors, fault, is_broker_away, quiet_options
 from falkirk.kafka_client.ranges import Message
@@ -30,20 +31,26 @@ class Reader:
     ) -> None:
         self._connection, self._topic, self._errors = connection, topic, ClientErrors()
         self.positions = dict(first)
+        #: An error that came with messages; the next call raises it.
+        self._failed: LogError | None = None
         self._consumer = _consumer(connection, self._errors, buffer_kib)
         self._consumer.assign([TopicPartition(topic, p, o) for p, o in sorted(first.items())])
 
     def poll(self, timeout_s: float) -> list[Message]:
         """Return the messages that have arrived, as soon as there are any.
 
-        The list is empty after the timeout, or while the broker is away.
+        The list is empty after the timeout, or while the broker is away. An error that comes with messages is raised
+        by the next call, because the positions have passed these messages.
 
         Raises: LogError: `ACCESS_REFUSED`, `TOPIC_MISSING`, `KAFKA_REFUSED`.
         """
+        if (failed := self._failed) is not None:
+            self._failed = None
+            raise failed
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
-        taken = []
+        taken, failed = [], None
         for message in cast("list[Message]", [first, *self._consumer.consume(_BATCH, 0)]):
             error = message.error()
             if error is None:
@@ -53,7 +60,10 @@ class Reader:
                 # Markers of transactions may follow the last record.
                 self.positions[message.partition()] = max(message.offset(), self.positions[message.partition()])
             elif not is_broker_away(error):
-                raise fault(error, "reading a topic", self._connection, self._errors, self._topic)
+                failed = failed or fault(error, "reading a topic", self._connection, self._errors, self._topic)
+        if failed is not None and not taken:
+            raise failed
+        self._failed = failed
         return taken
 
     def is_at(self, ends: Mapping[int, Offset]) -> bool:

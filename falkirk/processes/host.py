@@ -381,12 +381,11 @@ class Host:
 
     def stop(self, until_s: float = float("inf")) -> None:
         """Stop all releases, regions and batches, writers first. Args: until_s: as of `Supervised.stop`."""
-        self._foreign.stop()
-        self._clocks.stop()
-        for unit in self._units.values():
-            unit.leave_off()
-        self._batches.stop(until_s)
-        for unit in self._units.values():
-            unit.stop(until_s)
-        self._views.stop(until_s)
+        units = self._units.values()
+        stops: list[Callable[[], object]] = [self._foreign.stop, self._clocks.stop, *(unit.leave_off for unit in units)]
+        for stop in (self._batches.stop, *(unit.stop for unit in units), self._views.stop):
+            stops.append(partial(stop, until_s))
+        with contextlib.ExitStack() as all_of_them:  # if one fails, the others are stopped, and then it is raised
+            for each in reversed(stops):
+                all_of_them.callback(each)
         self._executors.record(complete=True)

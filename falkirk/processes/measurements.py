@@ -9,6 +9,8 @@ them. Measured are
   * the input: the records that arrive between two checkpoints;
   * the checkpoints: the time by which they are further apart than the chosen interval.
 
+A time in which the machine stood still, or in which somebody set its clock, is left out.
+
 Positions are seen at each poll, so times are exact to half a second, and a replay that is shorter than two seconds only
 shows a least rate. Offsets count as records, including those that end transactions.
 """
@@ -31,6 +33,11 @@ MEASURABLE_S = 2.0
 _REST, _REST_OFFSETS = 0.05, 2
 #: The input of a shorter time says nothing about its rate.
 _INPUT_S = 1.0
+#: A host that runs looks more often: one that shows nothing for this time is replaced. After a longer time without a
+#: look, the machine stood still, or somebody has set its clock. No measurement uses such a time.
+STILL_S = 40.0
+#: Nobody looks from the death until the host polls. A longer restart counts as one in which the machine stood still.
+RESTART_MAX_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +71,7 @@ class StartMeasurement:
         self._start, self._ends, self._began_s = start, ends, began_s
         self._waited = sum(max(0, end - start.get(place, 0)) for place, end in ends.items())
         self._read, self._read_at_s, self._unread_at_s = 0, now_s, now_s
-        #: The time from the death until the first record was read.
+        #: The time from the death until the first record was read. None: it was not measured.
         self.restart_s: float | None = None
         self.is_done = self._waited == 0
 
@@ -80,7 +87,8 @@ class StartMeasurement:
             self._unread_at_s = now_s
             return
         if self._read == 0 and self._began_s is not None:
-            self.restart_s = max(0.0, now_s - self._began_s)
+            restart_s = now_s - self._began_s
+            self.restart_s = restart_s if 0 <= restart_s <= RESTART_MAX_S else None
         if read > self._read:
             self._read, self._read_at_s = read, now_s
         self.is_done = self._waited - read <= max(_REST * self._waited, _REST_OFFSETS * len(self._ends))
@@ -107,6 +115,7 @@ class RegionMeasurements:
         self._last = BatchId(-1)
         #: When input was counted last, and how many records it had had. None: it is not counted yet.
         self._counted: tuple[float, int] | None = None
+        self._looked_at_s = 0.0
         #: When the last checkpoint of this opening was made.
         self._made_at_s: float | None = None
 
@@ -121,6 +130,10 @@ class RegionMeasurements:
         if opening is not self._opening:
             self._begin(opening, now_s)
             self._opening, self._last = opening, opening.restored_batch
+        elif not 0 <= now_s - self._looked_at_s <= STILL_S:  # in the middle of each measurement
+            self._start = self._counted = self._made_at_s = None
+            self._last = last
+        self._looked_at_s = now_s
         start = self._start
         if start is not None:
             start.update(read_ends(self._context, self._live.region.name), now_s)

@@ -13,6 +13,9 @@ from falkirk.theory.frontier import Frontier
 from falkirk.theory.history import History, Moment
 
 NO_HISTORY = History()
+#: If the newest checkpoint of a region is later than the one before by more than this, the time between them counts as
+#: this time. Somebody may have set the clock forward, and the history would go with one checkpoint.
+STEP_MAX_S = 600.0
 
 
 class RetainedCheckpoints:
@@ -22,6 +25,9 @@ class RetainedCheckpoints:
         self._layout, self._history, self._full_history = layout, history, full_history
         #: The last answer for each region, because several ask in each turn.
         self._known: dict[str, tuple[tuple[Checkpoint, ...], Frontier, tuple[Checkpoint, ...]]] = {}
+
+        #: For each region, when its newest checkpoint was made, and the time that has passed at least.
+        self._times: dict[str, tuple[float, float]] = {}
 
     def of(self, name: str, checkpoints: tuple[Checkpoint, ...], watermark: Frontier) -> tuple[Checkpoint, ...]:
         """Return the checkpoints to keep up to the newest one within the retained watermark, oldest first.
@@ -38,11 +44,23 @@ class RetainedCheckpoints:
 
     def _choose(self, name: str, checkpoints: tuple[Checkpoint, ...], watermark: Frontier) -> tuple[Checkpoint, ...]:
         within = [i for i, p in enumerate(checkpoints) if self._layout.metadata(name, p).frontier <= watermark]
-        older = checkpoints[: max(within, default=0) + 1]
-        return tuple(
-            older[i]
-            for i in rule.checkpoints_to_keep(_moments(older), self._history, now_s=_made_at_s(checkpoints[-1]))
-        )
+        older, now_s = checkpoints[: max(within, default=0) + 1], _made_at_s(checkpoints[-1])
+        sure_s = self._sure_s(name, now_s)
+        return tuple(older[i] for i in rule.checkpoints_to_keep(_moments(older), self._history, now_s, sure_s))
+
+    def _sure_s(self, name: str, now_s: float) -> float:
+        """Return the time of a region's newest checkpoint if nobody has set the clock forward since the last look.
+
+        It may be earlier than the right time, after a pause or a rollback. Then the history stays longer.
+        """
+        seen_s, sure_s = self._times.get(name, (-math.inf, -math.inf))
+        if math.isinf(seen_s):
+            sure_s = now_s
+        elif now_s > seen_s:
+            sure_s += min(now_s - seen_s, STEP_MAX_S)
+        sure_s = min(sure_s, now_s)
+        self._times[name] = now_s, sure_s
+        return sure_s
 
 
 def grouped_checkpoints(checkpoints: Sequence[Checkpoint]) -> tuple[Sequence[Checkpoint], ...]:

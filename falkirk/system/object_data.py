@@ -10,6 +10,7 @@ garbage lists, and what it misses it finds the next time.
 """
 
 import json
+import math
 import os
 import re
 import threading
@@ -55,8 +56,9 @@ _UNUSABLE = re.compile(
 T = TypeVar("T")
 
 
-#: The time for an answer and for a connection.
-_ANSWER_S, _CONNECT_S = 20.0, 5.0
+#: The time for an answer, the time for a connection, and the time after the first try in which others may begin. The
+#: main thread of a host asks too, and a host that shows nothing for 40 s is replaced. So the client repeats nothing.
+_ANSWER_S, _CONNECT_S, _TRIES_S = 8.0, 5.0, 15.0
 
 
 def data_at(address: str) -> "ObjectData":
@@ -75,7 +77,7 @@ def data_at(address: str) -> "ObjectData":
             region=region or (resolve_s3_region(key.partition("/")[0]) if endpoint is None else None),
             request_timeout=_ANSWER_S,
             connect_timeout=_CONNECT_S,
-            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=3),
+            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=1),
             allow_delayed_open=True,  # one request for a small file, not three
         )
     except OSError as error:
@@ -198,13 +200,13 @@ class ObjectData(DataPath):
     def copy_from(self, file: Path) -> tuple[int, int]:
         """See DataPath."""
         with open(file, "rb"):  # a missing one is no fault of the object store
-            return self._ask(lambda: self._write_from(file))
+            return self._ask(lambda: self._write_from(file), within_s=math.inf)
 
     def copy_to(self, file: Path, size: int, checksum: int) -> None:
         """See DataPath."""
 
         def copy(to: BinaryIO) -> tuple[int, int]:
-            found = self._ask(lambda: self._read_into(to))
+            found = self._ask(lambda: self._read_into(to), within_s=math.inf)
             require_content(found, (size, checksum), self)
             return found
 
@@ -331,11 +333,13 @@ class ObjectData(DataPath):
         with self._system.open_output_stream(self.key) as file:
             file.write(content)
 
-    def _ask(self, request: Callable[[], T]) -> T:
-        """Return the answer of the object store. Every request may be repeated; pyarrow does not repeat all of them.
+    def _ask(self, request: Callable[[], T], *, within_s: float = _TRIES_S) -> T:
+        """Return the answer of the object store. Every request may be repeated.
 
+        Args: within_s: no try begins later than this after the first one. A large file may take longer.
         Raises: FileNotFoundError. StoreError: `DATA_AWAY`; `DATA_UNUSABLE`, at once.
         """
+        until_s = time.monotonic() + within_s
         for pause_s in (*_PAUSES_S, None):
             try:
                 return request()
@@ -343,7 +347,7 @@ class ObjectData(DataPath):
                 raise
             except (OSError, pa.ArrowException) as error:
                 found = _store_error(self, error)
-                if pause_s is None or found.condition != "DATA_AWAY":
+                if pause_s is None or found.condition != "DATA_AWAY" or time.monotonic() + pause_s > until_s:
                     raise found from error
             time.sleep(pause_s)
         raise AssertionError("the last try returns or raises")

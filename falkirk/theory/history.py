@@ -61,12 +61,16 @@ def moment_groups(moments: Sequence[Moment]) -> tuple[range, ...]:
     return tuple(range(a, b) for a, b in zip(starts, [*starts[1:], len(moments)], strict=True))
 
 
-def checkpoints_to_keep(moments: Sequence[Moment], history: History, now_s: float | None = None) -> tuple[int, ...]:
+def checkpoints_to_keep(
+    moments: Sequence[Moment], history: History, now_s: float | None = None, sure_s: float | None = None
+) -> tuple[int, ...]:
     """Return the indexes of the checkpoints to keep, ascending. The newest is always one of them.
 
     Of each group the first and the last checkpoint stay: they say since when and until when nothing happened.
 
     Args: moments: oldest first. now_s: the time of the newest checkpoint there is, by default the last one of these.
+        sure_s: if somebody may have set the clock forward, the present time without that, at most `now_s`. Checkpoints
+        from before it are as old as at this time.
     """
     groups = moment_groups(moments)
     if not groups:
@@ -76,20 +80,24 @@ def checkpoints_to_keep(moments: Sequence[Moment], history: History, now_s: floa
         chosen: Sequence[range] = groups[-history.checkpoints - 1 :] if history.checkpoints else ()
     else:
         now_s = max(m.made_at_s for m in moments) if now_s is None else now_s
-        chosen = _thinned(groups, [moments[g[0]].made_at_s for g in groups], history.span_s, history.levels, now_s)
+        began_s = [moments[g[0]].made_at_s for g in groups]
+        ends_s = [now_s if sure_s is None or at_s > sure_s else sure_s for at_s in began_s]
+        chosen = _thinned(groups, began_s, history.span_s, history.levels, ends_s)
     return tuple(sorted({newest, *(end for group in chosen for end in (group[0], group[-1]))}))
 
 
 def _thinned(
-    groups: Sequence[range], began_s: Sequence[float], span_s: float, levels: Levels, now_s: float
+    groups: Sequence[range], began_s: Sequence[float], span_s: float, levels: Levels, now_s: Sequence[float]
 ) -> Sequence[range]:
     """Return the newest group of each slot, and of those from before the span only the newest: the state at its start.
 
     A group belongs to the time at which it began, because it is the state until the next group begins.
+
+    Args: now_s: the present time, for each group.
     """
-    slots = {_slot(since_s, levels, now_s, i): i for i, since_s in enumerate(began_s)}
+    slots = {_slot(since_s, levels, now_s[i], i): i for i, since_s in enumerate(began_s)}
     newest = sorted(slots.values())
-    before = [i for i in newest if began_s[i] <= now_s - span_s]
+    before = [i for i in newest if began_s[i] <= now_s[i] - span_s]
     return [groups[i] for i in newest if i not in before[:-1]]
 
 

@@ -182,7 +182,7 @@ class EpochRunner:
         outcome = "complete" if recorded else "not recorded"
         add_attributes(outcome=outcome, results=written.rows, dead_letters=written.dead, direct=direct)
         if recorded and self._batch.notes:
-            self.jobs.states.sweep(self.states.values())
+            self.jobs.states.sweep(self.states.values(), lambda: self.term.is_over)
         if recorded:
             self.states = {n: s for n, s in self.states.items() if n >= epoch.number}
         self.has_unsaved = self.has_unsaved and not (recorded and saves)

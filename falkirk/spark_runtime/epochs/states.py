@@ -1,7 +1,7 @@
 """States: saves the state of a batch after an epoch in a separate folder: rows as Parquet files, and notes as text."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -62,14 +62,20 @@ class States:
             kept = {**kept, **self.read(folder, is_result=True)}
         return {slot: k if isinstance(k, str) else k.localCheckpoint(eager=True) for slot, k in kept.items()}
 
-    def sweep(self, states: Iterable[BatchState]) -> None:
+    def sweep(self, states: Iterable[BatchState], is_over: Callable[[], bool]) -> None:
         """Delete the files that no note names any more, neither in a saved state nor in these states.
 
         For now, those of earlier processes may have to stay (`Home.may_sweep`). Then a later epoch deletes them.
 
+        Args: is_over: returns whether another run of the batch may have begun.
         Raises: StoreError: `HOME_TAKEN_OVER`.
         """
         only_own = not self._loops.may_sweep()
+        # Nobody waits for this call without a limit: the next run may have files before it ends. So the candidates are
+        # taken first, and only those count that were there before the next run could begin.
+        candidates = {slot: self._loops.of(slot).candidates(only_own=only_own) for slot in self._batch.notes}
+        if is_over():
+            return
         current, known = list(states), self._noted
         saved = [(slot, e.state) for slot in self._batch.notes for e in self._epochs.epochs() if e.state is not None]
         try:
@@ -82,12 +88,14 @@ class States:
         for slot in self._batch.notes:
             kept = [note for (of, _), note in self._noted.items() if of == slot]
             names = named_files([*kept, *(str(s[slot]) for s in current if slot in s)])
-            self._loops.of(slot).sweep(names, only_own=only_own)
+            self._loops.of(slot).sweep(candidates[slot], names)
 
     def _note_of(self, slot: str, folder: str) -> str | None:
         """Return the note in a saved state, or None if it has none."""
-        file = _note(self._epochs.path(folder), slot)
-        return file.read_text() if file.exists() else None
+        try:  # the main thread may delete the folder at any time
+            return _note(self._epochs.path(folder), slot).read_text()
+        except FileNotFoundError:
+            return None
 
 
 def _note(folder: DataPath, slot: str) -> DataPath:

@@ -15,6 +15,11 @@ class Term:
         with self._lock:
             self._is_over = True
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the term has ended. Until it has, no other run of the batch has begun."""
+        return self._is_over
+
     def record(self, decision: Callable[[], object]) -> bool:
         """Record a decision unless the term is over; return whether it was recorded."""
         with self._lock:

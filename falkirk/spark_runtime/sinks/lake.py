@@ -144,10 +144,14 @@ class LakeTarget:
     """A table of a lake.
 
     Args: to: its declaration. table: returns a new object for it. name: of the sink. identity: names the home and the
-        sink.
+        sink. confirm: raises an error if this process does not own the home any more.
     """
 
-    def __init__(self, to: Delta | Iceberg, table: Callable[[], LakeTable], name: str, identity: str) -> None:
+    def __init__(
+        self, to: Delta | Iceberg, table: Callable[[], LakeTable], name: str, identity: str,
+        confirm: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._confirm = confirm
         self._address, self._columns = to.address, to.partition_columns
         #: One for the thread that asks, because the version from which the other one commits must not change meanwhile.
         self._table, self._asked = table(), table()
@@ -173,7 +177,7 @@ class LakeTarget:
         return SinkProgress() if opened is None else opened.progress
 
     def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
-        """See Target. Raises: as `seen`. It has lost epochs since `delivered`: also `RELEASE_FAILED`."""
+        """See Target. Raises: as `visible` and `confirm`. It has lost epochs since `delivered`: `RELEASE_FAILED`."""
         schema = StructType([field for field in rows.schema.fields if field.name != ROW])
         unfit = unfit_for_partition(schema, self._columns, self._table.partition_bytes_max)
         with self._reaching():
@@ -187,6 +191,7 @@ class LakeTarget:
                         raise EpochsMissing(f"it no longer has the epochs from {table.progress.below} on")
                     table.require_fit(schema)
                     attempt = self._written(epoch, rows, unfit, table.data, few=few)
+                    self._confirm()  # the present owner may have cancelled this epoch meanwhile
                     table.commit(epoch, attempt.files, EpochNumber(max(epoch + 1, table.progress.ever)))
                 except CommitConflict as error:
                     conflict = error

@@ -23,10 +23,11 @@ from typing import Any
 from falkirk.declare.endpoints import Console, Endpoint, Files, Kafka, Sql
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.declare.sink import OwnSink
+from falkirk.home.folder import Home
 from falkirk.spark_runtime.context import Storage
 from falkirk.spark_runtime.sinks.console import ConsoleTarget
 from falkirk.spark_runtime.sinks.folder import FolderTarget, Proofs
-from falkirk.spark_runtime.sinks.lake import LakeTarget
+from falkirk.spark_runtime.sinks.lake import LakeTable, LakeTarget
 from falkirk.spark_runtime.sinks.own import OwnTarget
 from falkirk.spark_runtime.sinks.table import TableTarget
 from falkirk.spark_runtime.sinks.target import Target
@@ -40,22 +41,26 @@ _TARGETS: Mapping[type, Callable[[Any, str, Storage, Settle], Target]] = {
     Sql: lambda to, sink, place, settle: TableTarget(to, place.home.identity, sink),
     Files: lambda to, sink, place, settle: FolderTarget(to, place.home.identity, _proofs(place, sink)),
     Console: lambda to, sink, place, settle: ConsoleTarget(to, sink),
-    Delta: lambda to, sink, place, settle: _delta(to, sink, place.home.identity),
-    Iceberg: lambda to, sink, place, settle: _iceberg(to, sink, place.home.identity),
+    Delta: lambda to, sink, place, settle: _delta(to, sink, place.home),
+    Iceberg: lambda to, sink, place, settle: _iceberg(to, sink, place.home),
     OwnSink: lambda to, sink, place, settle: OwnTarget(to, sink),
 }
 
 
-def _delta(to: Delta, sink: str, application: str) -> LakeTarget:
+def _delta(to: Delta, sink: str, home: Home) -> LakeTarget:
     from falkirk.spark_runtime.sinks.delta import DeltaLakeTable  # its package is optional
 
-    return LakeTarget(to, lambda: DeltaLakeTable(to, application, sink), sink, f"{application}/{sink}")
+    return _lake(to, lambda: DeltaLakeTable(to, home.identity, sink), sink, home)
 
 
-def _iceberg(to: Iceberg, sink: str, application: str) -> LakeTarget:
+def _iceberg(to: Iceberg, sink: str, home: Home) -> LakeTarget:
     from falkirk.spark_runtime.sinks.iceberg import IcebergTable  # its package is optional
 
-    return LakeTarget(to, lambda: IcebergTable(to, application, sink), sink, f"{application}/{sink}")
+    return _lake(to, lambda: IcebergTable(to, home.identity, sink), sink, home)
+
+
+def _lake(to: Delta | Iceberg, table: Callable[[], LakeTable], sink: str, home: Home) -> LakeTarget:
+    return LakeTarget(to, table, sink, f"{home.identity}/{sink}", home.store.require_charge)
 
 
 def _proofs(place: Storage, sink: str) -> Proofs:

@@ -38,9 +38,9 @@ def made(kind: str, folder: Path, by: Sequence[str] = ("by",)) -> LakeTarget:
     """Return a sink to a table that is partitioned by columns: by default a text."""
     if kind == "delta":
         to = fk.Delta(str(folder / "t"), partition_by=by)
-        return LakeTarget(to, lambda: DeltaLakeTable(to, "home", "out"), "out", "home/out")
+        return LakeTarget(to, lambda: DeltaLakeTable(to, "home", "out"), "out", "home/out", lambda: None)
     other = fk.Iceberg("shop.t", "lake", properties_of(folder), partition_by=by)
-    return LakeTarget(other, lambda: IcebergTable(other, "home", "out"), "out", "home/out")
+    return LakeTarget(other, lambda: IcebergTable(other, "home", "out"), "out", "home/out", lambda: None)
 
 
 def rows_of(kind: str, folder: Path) -> list[dict[str, Any]]:

@@ -1,5 +1,8 @@
 """The files of an iteration in an object store: another machine fetches them, and only the owner deletes any."""
 
+import json
+import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,9 +10,11 @@ from typing import Any, cast
 import pytest
 
 from falkirk.batch_steps.loop_files import LoopFiles, LoopFolders
+from falkirk.differential.state import LoopState
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.conditions.system import DATA_AWAY
 from falkirk.spark_runtime.epochs.states import States
+from falkirk.spark_runtime.epochs.term import Term
 from falkirk.system.local_data import LocalData
 from tests.support import outcome
 
@@ -37,6 +42,10 @@ def write(files: LoopFiles, *names: str) -> set[str]:
         (files.folder / name).parent.mkdir(parents=True, exist_ok=True)
         (files.folder / name).write_text(f"rows of {name}")
     return set(names)
+
+
+def sweep(files: LoopFiles, keep: Iterable[str]) -> None:
+    files.sweep(files.candidates(), set(keep))
 
 
 @pytest.fixture
@@ -81,28 +90,28 @@ def test_files_that_no_state_names_are_deleted(machines: Machines) -> None:
     second = machines.files_of("b")
     kept = second.save(write(second, "0-bb/x.arrow"))
     write(second, "0-bb/only-here.arrow")
-    second.sweep(set(kept))
+    sweep(second, kept)
     assert machines.objects() == {"0-bb/x.arrow"} == {str(p.relative_to(second.folder)) for p in _files(second)}
     more = second.save(write(second, "1-bb/y.arrow"))
-    second.sweep(set(more))
+    sweep(second, more)
     assert machines.objects() == {"1-bb/y.arrow"}
 
 
 def test_a_former_owner_that_resumes_deletes_no_object(machines: Machines) -> None:
     former = machines.files_of("a")
     old = former.save(write(former, "0-aa/x.arrow"))
-    former.sweep(set(old))
+    sweep(former, old)
     newer = former.save(write(former, "1-aa/y.arrow"))  # it is suspended after the record of the epoch
     present = machines.files_of("b")
     present.require(old, contents=True)  # after a rollback
-    assert outcome(lambda: former.sweep(set(newer))) == "HOME_TAKEN_OVER"
+    assert outcome(lambda: sweep(former, newer)) == "HOME_TAKEN_OVER"
     assert set(old) <= machines.objects()
 
 
 def test_an_upload_that_is_cut_off_is_deleted_later(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     files = machines.files_of("a")
     kept = files.save(write(files, "0-aa/x.arrow"))
-    files.sweep(set(kept))
+    sweep(files, kept)
     real = LocalData.copy_from
 
     def cut(self: LocalData, file: Path) -> Any:
@@ -119,8 +128,8 @@ def test_an_upload_that_is_cut_off_is_deleted_later(machines: Machines, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalData, "delete", away)
-        files.sweep(set(kept))  # it waits for the next epoch
-    files.sweep(set(kept))
+        sweep(files, kept)  # it waits for the next epoch
+    sweep(files, kept)
     assert machines.objects() == set(kept)
 
 
@@ -134,9 +143,9 @@ def test_an_object_store_that_lists_nothing_stops_no_epoch(machines: Machines, m
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalData, "listed", away)
-        files.sweep(set(kept))
+        sweep(files, kept)
     assert "0-aa/stray.arrow" in machines.objects()
-    files.sweep(set(kept))
+    sweep(files, kept)
     assert machines.objects() == set(kept)
 
 
@@ -147,7 +156,7 @@ def test_a_recomputation_changes_nothing_in_the_object_store(machines: Machines)
     again.require(kept, contents=True)
     new = again.save(write(again, "0-vv/y.arrow"))
     again.require({**kept, **new}, contents=True)
-    again.sweep(set(new))
+    sweep(again, new)
     assert machines.objects() == set(kept)
 
 
@@ -173,8 +182,93 @@ def test_files_without_a_note_stay_until_all_outputs_of_the_application_are_comp
     for epoch in range(2):
         files.save(write(files, f"8-{epoch}/y.arrow"))
         assert machines.objects() == {"7-aa/x.arrow", f"8-{epoch}/y.arrow"}
-        states.sweep([])
+        states.sweep([], lambda: False)
         assert machines.objects() == {"7-aa/x.arrow"}
     may_sweep = True
-    states.sweep([])
+    states.sweep([], lambda: False)
+    assert not machines.objects()
+
+
+class Sweeping:
+    """A batch whose run sweeps after epoch 7. Attributes: between: is called when the run has read its records."""
+
+    def __init__(self, machines: Machines, *, is_local: bool, may_sweep: Callable[[], bool] = lambda: True) -> None:
+        self.data, self.recorded = machines.data, list[str]()
+        loops = LoopFolders(machines.data, None if is_local else machines.path / "a", may_sweep=may_sweep)
+        self.files = loops.of("iterate-1")
+        self.between: Callable[[], None] = lambda: None
+        self.files.require({}, contents=True)
+        batch, epochs = (
+            SimpleNamespace(name="b", notes=("iterate-1",)),
+            SimpleNamespace(epochs=self._read, path=self.path),
+        )
+        self.states = States(cast(Any, None), cast(Any, batch), cast(Any, epochs), loops)
+
+    def path(self, folder: str) -> LocalData:
+        return self.data / "regions" / folder
+
+    def _read(self) -> tuple[Any, ...]:
+        found = tuple(SimpleNamespace(state=state) for state in self.recorded)
+        self.between()
+        return found
+
+    def save(self, name: str) -> None:
+        self.files.save(write(self.files, name))
+
+    def record(self, epoch: int, name: str) -> None:
+        note = LoopState(traces={("held", "kind"): (name,)}).text()
+        (self.path(f"{epoch}-state") / "iterate-1.json").write_text(json.dumps({"state": note}))
+        self.recorded.append(f"{epoch}-state")
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_a_sweep_that_hangs_leaves_what_the_next_run_has_recorded_meanwhile(machines: Machines, is_local: bool) -> None:
+    """Nobody waits for the worker of a stopped run without a limit. A listing of an object store may take long."""
+    batch = Sweeping(machines, is_local=is_local)
+    batch.save("6-aa/old.arrow")
+    batch.save("7-aa/x.arrow")
+    batch.record(7, "7-aa/x.arrow")
+
+    def next_run() -> None:
+        batch.save("8-bb/y.arrow")
+        batch.record(8, "8-bb/y.arrow")
+
+    batch.between = next_run
+    batch.states.sweep([], lambda: False)
+    assert machines.objects() == {"7-aa/x.arrow", "8-bb/y.arrow"}
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_a_sweep_that_begins_late_leaves_what_the_next_run_has_not_recorded_yet(
+    machines: Machines, is_local: bool
+) -> None:
+    term = Term()
+
+    def hangs() -> bool:  # the store answers once a rollback has restarted the batch, and its epoch is being saved
+        term.end()
+        batch.save("8-bb/y.arrow")
+        return True
+
+    batch = Sweeping(machines, is_local=is_local, may_sweep=hangs)
+    batch.save("7-aa/x.arrow")
+    batch.record(7, "7-aa/x.arrow")
+    batch.states.sweep([], lambda: term.is_over)
+    assert machines.objects() == {"7-aa/x.arrow", "8-bb/y.arrow"}
+
+
+def test_a_state_that_is_deleted_while_a_sweep_reads_its_note_names_nothing(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main thread collects folders. The epoch of this sweep is recorded already, so it must not fail."""
+    batch = Sweeping(machines, is_local=False)
+    batch.record(7, "7-aa/x.arrow")
+    batch.save("7-aa/x.arrow")
+    real = LocalData.read_text
+
+    def read_text(self: LocalData) -> str:
+        shutil.rmtree(batch.path("7-state").local)
+        return real(self)
+
+    monkeypatch.setattr(LocalData, "read_text", read_text)
+    batch.states.sweep([], lambda: False)
     assert not machines.objects()

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +15,7 @@ from pyspark.sql.types import DayTimeIntervalType, DoubleType, IntegerType, Long
 
 import falkirk as fk
 from falkirk.commands.judge_places import output_place
-from falkirk.errors import HomeError, SparkError
+from falkirk.errors import HomeError, SparkError, StoreError
 from falkirk.plan import lake as planning
 from falkirk.spark_runtime.sinks import delta, iceberg
 from falkirk.spark_runtime.sinks.delta import DeltaLakeTable
@@ -29,7 +29,9 @@ from falkirk.spark_runtime.sinks.lake import (
     TableOfAnother,
     TableUnfit,
 )
+from falkirk.spark_runtime.sinks.targets import target_of
 from falkirk.theory.ids import EpochNumber
+from tests.support import outcome
 
 SCHEMA = StructType().add("id", LongType())
 KINDS = ("delta", "iceberg")
@@ -123,6 +125,32 @@ def commit(opened: OpenedTable, epoch: int, *, rows: bool = True, attempt: str =
     opened.commit(EpochNumber(epoch), files, ever)
 
 
+def test_an_owner_that_was_replaced_while_it_wrote_commits_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next owner may have cancelled the epoch. No reader expects it in the table."""
+    commit(lake.opened(), 0)
+    owns = [True]
+
+    def confirm() -> None:
+        if not owns[0]:
+            raise StoreError("HOME_TAKEN_OVER", "another process owns it", hint="end")
+
+    def written(target: LakeTarget, epoch: int, rows: Any, unfit: Any, data: Path, *, few: bool) -> Any:
+        path = data / f"{epoch}.parquet"
+        pq.write_table(pa.table({"id": pa.array([epoch], pa.int64())}), path)
+        file = DataFile(name=path.name, rows=1, size_bytes=path.stat().st_size, modified_ms=0, partition={})
+        owns[0] = epoch == 1  # it is suspended while Spark writes the second epoch
+        return SimpleNamespace(files=(file,), folder=path, lacks_rows=False)
+
+    monkeypatch.setattr(LakeTarget, "_written", written)
+    home = SimpleNamespace(identity="home", store=SimpleNamespace(require_charge=confirm))
+    target = target_of(lake.declared(), "out", cast(Any, SimpleNamespace(home=home)), cast(Any, None))
+    rows = SimpleNamespace(schema=SCHEMA)
+    assert target.deliver(EpochNumber(1), cast(Any, rows)) is None
+    assert outcome(lambda: target.deliver(EpochNumber(2), cast(Any, rows))) == "HOME_TAKEN_OVER"
+    assert lake.read() == [0, 1]
+    assert target.visible() == 2
+
+
 def test_a_table_knows_its_epochs(lake: Lake) -> None:
     """Those without rows, too, and those before and after commits of other programs."""
     commit(lake.opened(), 0)
@@ -189,7 +217,7 @@ def test_a_table_of_another_home_is_refused(lake: Lake) -> None:
     with pytest.raises(TableOfAnother):
         lake.table("another").open()
     with pytest.raises(HomeError) as refused:
-        LakeTarget(lake.declared(), lambda: lake.table("another"), "out", "another/out").visible()
+        LakeTarget(lake.declared(), lambda: lake.table("another"), "out", "another/out", lambda: None).visible()
     assert refused.value.condition == "TABLE_OF_ANOTHER"
 
 
@@ -268,7 +296,7 @@ def test_a_catalog_that_fails_hides_its_password() -> None:
     properties = {"type": "sql", "uri": "postgresql+psycopg://me:secret@127.0.0.1:1/none"}
     to = fk.Iceberg("shop.t", "lake", properties)
     with pytest.raises(SparkError) as failed:
-        LakeTarget(to, lambda: IcebergTable(to, "home", "out"), "out", "home/out").visible()
+        LakeTarget(to, lambda: IcebergTable(to, "home", "out"), "out", "home/out", lambda: None).visible()
     assert failed.value.condition == "RELEASE_FAILED"
     assert "secret" not in str(failed.value) + repr(to)
 

@@ -149,3 +149,33 @@ def test_all_waits_of_a_stop_end_in_time(monkeypatch: pytest.MonkeyPatch) -> Non
     host.stop(began_s + 20)
     assert clock.monotonic() == began_s + 40, "no time is left to wait"
     assert cancelled == ["releases"] * 4, "what hangs is cancelled all the same"
+
+
+@pytest.mark.parametrize("failing", ["foreign", "leave_off a", "batches", "stop a", "views", ""])
+def test_a_part_that_can_not_be_stopped_leaves_no_other_one_running(failing: str) -> None:
+    """The caller gives the home up. Queries that run on would write results that nobody watches."""
+    stopped, recorded = list[str](), list[bool]()
+
+    def part(name: str) -> Any:
+        def stop(*_: object) -> None:
+            stopped.append(name)
+            if name == failing:
+                raise RuntimeError("it can't be stopped")
+
+        return stop
+
+    host: Any = Host.__new__(Host)
+    host._foreign, host._clocks, host._batches, host._views = (
+        SimpleNamespace(stop=part(name)) for name in ("foreign", "clocks", "batches", "views")
+    )
+    host._executors = SimpleNamespace(record=lambda *, complete: recorded.append(complete))
+    host._units = {
+        name: SimpleNamespace(leave_off=part(f"leave_off {name}"), stop=part(f"stop {name}")) for name in ("a", "b")
+    }
+    if failing:
+        with pytest.raises(RuntimeError):
+            host.stop()
+    else:
+        host.stop()
+    assert stopped == ["foreign", "clocks", "leave_off a", "leave_off b", "batches", "stop a", "stop b", "views"]
+    assert recorded == ([] if failing else [True]), "a query may still run on the executors"

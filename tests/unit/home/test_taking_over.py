@@ -1,5 +1,6 @@
 """Taking over from an owner that holds its locks but is suspended, dead elsewhere, or replaced meanwhile."""
 
+import errno
 import fcntl
 import json
 import os
@@ -83,6 +84,19 @@ def awaited(home: Path) -> Home:
     found = await_home(home, "shop", None, lasts_s=LASTS_S, pause=threading.Event().wait, say=print)
     assert found is not None
     return found
+
+
+def test_an_owner_whose_disk_is_full_takes_the_lease(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store may be elsewhere. It says who owns the home; the text in the lock only names the process."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(locks, "write_holder", full)
+    with awaited(home) as taken:
+        assert taken.store.lease() is not None
+        assert taken.leased_s is not None
+        assert locks.is_held(home, locks.OWNER)
 
 
 def test_a_suspended_owner_on_this_machine_is_killed(home: Path) -> None:

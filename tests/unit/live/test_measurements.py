@@ -147,6 +147,38 @@ def test_a_region_without_an_objective_pays_nothing(monkeypatch: pytest.MonkeyPa
     assert region.writes == 0
 
 
+@pytest.mark.parametrize("moved_s", [3600.0, -3600.0])
+def test_a_machine_that_stands_still_and_a_clock_that_is_set_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, moved_s: float
+) -> None:
+    """One such time would make the objective count as missed for hours, since a worst value is forgotten slowly."""
+    region, first = Region(monkeypatch), opening(0, 3)
+    region.update(first, 3, now_s=1000.0, end=1000, read=0)
+    at_s = 1002.0 + moved_s
+    region.update(first, 3, now_s=at_s, end=1000, read=500)
+    region.update(first, 4, now_s=at_s + 5, end=1500, read=1500, made_at_s=at_s + 5)
+    assert region.known == Measurements(), "neither its start nor its first interval"
+    region.update(first, 5, now_s=at_s + 11, end=2100, read=2100, made_at_s=at_s + 11)
+    known = region.known
+    assert (known.restart_s, known.replay_per_s, known.input_per_s, known.checkpoint_s) == (None, None, 100.0, 1.0)
+    at_s += 12 + moved_s
+    region.update(first, 6, now_s=at_s, end=2200, read=2200, made_at_s=at_s - 1 - moved_s)  # it was made before
+    region.update(first, 7, now_s=at_s + 5, end=2700, read=2700, made_at_s=at_s + 5)
+    assert region.known == known
+    region.update(first, 8, now_s=at_s + 12, end=3400, read=3400, made_at_s=at_s + 12)
+    assert region.known.checkpoint_s == 2.0
+
+
+@pytest.mark.parametrize(("took_s", "found_s"), [(599.0, 599.0), (3612.0, None), (-1.0, None)])
+def test_a_restart_in_which_the_machine_stood_still_is_not_measured(took_s: float, found_s: float | None) -> None:
+    measured = StartMeasurement(cast(Any, START), cast(Any, ENDS), 1e9, 1e9 + 2 - took_s)
+    look(measured, 1e9 + 2, 600)
+    look(measured, 1e9 + 6, 10_100, 10_000)
+    known = measured.added_to(Measurements(restart_s=8.0), standby=False)
+    assert (measured.restart_s, known.replay_per_s) == (found_s, 20_000 / 6)
+    assert known.restart_s == (found_s or 8.0)
+
+
 def test_each_start_of_a_region_chooses_again(monkeypatch: pytest.MonkeyPatch) -> None:
     known, started = {"counts": Measurements(restart_s=1.0)}, list[tuple[float, int]]()
     monkeypatch.setattr(host, "LiveRegion", lambda region, context, **given: SimpleNamespace(region=region, retain=0))

@@ -1,18 +1,24 @@
 """The coordinator and its metrics: its loop is its pulse, and a port that is in use ends `falkirk run` at once."""
 
+import errno
+import json
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk.cli import main
-from falkirk.processes.coordinator import Coordinator
+from falkirk.home import executors
+from falkirk.processes import coordinator as module
+from falkirk.processes.coordinator import SILENT_AT_START_S, Coordinator
 from falkirk.processes.metrics import Metrics
+from falkirk.processes.pulse import Pulse
 from falkirk.processes.settings import RunSettings
 from tests.unit.home.test_failures_across_hosts import Cluster, Impatient
-from tests.unit.metrics.statuses import value
+from tests.unit.metrics.statuses import Clock, value
 
 APP = """
 import falkirk as fk
@@ -45,6 +51,46 @@ def test_each_host_after_the_first_is_a_restart(tmp_path: Path) -> None:
     assert cluster.hosts == coordinator.restarts + 1 > 3
     # Only `good` is in the statuses of these hosts, and it runs.
     assert seen == [(float(n), True) for n in range(cluster.hosts)]
+
+
+@pytest.mark.parametrize("waits_for", ["space", "an executor that hangs", "executors"])
+def test_the_application_is_healthy_while_the_coordinator_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_for: str
+) -> None:
+    """Such a wait has no limit, and the orchestrator that restarts the container changes nothing about its cause."""
+    clock, told = Clock(), list[tuple[bool, dict[str, object]]]()
+    coordinator = Coordinator(
+        fk.App("shop", kafka="127.0.0.1:1", home=tmp_path), RunSettings(file=Path(__file__)), say=lambda text: None
+    )
+    coordinator.pulse = Pulse(SILENT_AT_START_S, clock)
+    metrics = Metrics("shop", coordinator.pulse, clock)
+    coordinator.pulse.begin()
+
+    def pause(seconds: float | None = None) -> bool:
+        for _ in range(8):  # the server of the probes looks meanwhile
+            clock.now_s += 5
+            metrics.look()
+        told.append(metrics.health())
+        if len(told) == 10:
+            coordinator.stop()
+        return coordinator._stopping.is_set()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if waits_for == "executors":  # nobody reaches them
+        record = {"application": "app-1", "silence_s": 1e6, "addresses": ["192.0.2.1:1"], "complete": False}
+        (tmp_path / "executors.json").write_text(json.dumps(record))
+        monkeypatch.setattr(executors, "probe", lambda address: executors.Reach.UNKNOWN)
+        monkeypatch.setattr(executors, "time", SimpleNamespace(monotonic=clock, sleep=pause))
+    elif waits_for == "an executor that hangs":
+        record = {"application": "app-1", "silence_s": -1e6, "addresses": ["192.0.2.1:1"], "complete": False}
+        (tmp_path / "executors.json").write_text(json.dumps(record))
+        monkeypatch.setattr(executors, "probe", lambda address: executors.Reach.ACCEPTED)
+    monkeypatch.setattr(module, "write_atomically", full)
+    monkeypatch.setattr(coordinator._stopping, "wait", pause)
+    coordinator._await_space() if waits_for == "space" else coordinator._await_executors()
+    assert told == [(True, {"status": "ok"})] * 10
 
 
 def test_a_port_in_use_ends_the_run_before_anything_starts(shop: Path) -> None:
