@@ -141,7 +141,7 @@ def standby_of(run: Counting) -> psutil.Process:
     run.application.wait(file.exists, 180, "a standby")
     folder = Path(json.loads(file.read_text())["folder"])
     run.application.wait((folder / STATE).exists, 180, "its plan")
-    run.application.wait(lambda: [*folder.glob("*/commits/1")], 120, "batches that warm up")
+    run.application.wait(lambda: [*folder.glob("*/commits/0")], 120, "a batch that warms up")
     found = ProcessRecord(**json.loads(file.read_text())["process"]).find()
     assert found is not None
     assert found != run.application.host()

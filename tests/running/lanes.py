@@ -3,7 +3,7 @@
 - All tests of `chaos/` are one lane: two applications under load slow each other, and a slower application computes
   for longer until its test ends. They use no session in their worker.
 - The files in `OWN_JVM` are another lane, because they change the JVM for all others, or count what is in it. The
-  worker of this lane has a JVM of its own; all others share one (`shared.py`).
+  worker of this lane has a separate JVM; all others share one (`shared.py`).
 - The tests of a file of `cluster/` share a cluster, and those of a file in `HEAVY` an expensive fixture of the module.
   In two workers, each would make its own.
 - The files of folders without Spark have thousands of tests of milliseconds. Handing out each one takes as long.
@@ -54,7 +54,7 @@ FILES = (CLUSTER, "tests/theory/", "tests/unit/", *HEAVY)
 HOUSE = "tests/unit/house/"
 #: The lane of these files.
 OWN = "own JVM"
-#: Whether this worker has a JVM of its own.
+#: Whether this worker has a separate JVM.
 HAS_OWN = pytest.StashKey[bool]()
 WITHOUT_SPARK = ("tests/simulation/", "tests/theory/", "tests/unit/")
 

@@ -2,8 +2,8 @@
 
 The environment names the topics and, in `COUNTED`, the counts that a test wants. So one run under one series of kills
 is judged for each mechanism. The topic of the plain count is `COUNTS`; another count's topic is `COUNTS.NAME`. A
-coordinator starts at most `STANDBYS_MAX` standbys: one that a test does not wait for costs a start of Spark. These have
-the usual priority: with the lowest one, a standby waits for the other tests, while the application costs more.
+coordinator starts at most `STANDBYS_MAX` standbys: one that a test does not wait for costs a start of Spark. They start
+at once, with the usual priority: the application costs more while a test waits for a standby.
 """
 
 import os
@@ -21,6 +21,7 @@ if "STANDBYS_MAX" in os.environ:
     begun, begin, may_start = [], Standby._begin, Standby._may_start
     Standby._begin = lambda self, home: (begun.append(home), begin(self, home))
     Standby._may_start = lambda self: len(begun) < int(os.environ["STANDBYS_MAX"]) and may_start(self)
+    Standby._is_steady = lambda self, status: {region["state"] for region in status["regions"]} == {"running"}
     priority.lower = lambda pid: None
 
 FENCED = {"": None, "yes": True, "no": False}[os.environ.get("SINKS_TRANSACTIONAL", "")]
