@@ -89,7 +89,7 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """The only Spark session of this test process, able to run live regions.
 
-    The workers of a run share a JVM, except for the worker of the lane (`tests/running/lanes.py`). If the time of each
+    The workers of a run share a JVM, except for the worker of `OWN_JVM` (`tests/running/lanes.py`). If the time of each
     test is measured, each has its own.
     """
     from falkirk.environment.jars import s3_jars
@@ -99,7 +99,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
 
     mine, workers = tmp_path_factory.getbasetemp(), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     run = mine.parent
-    if workers == 1 or times.FILE in os.environ or lanes.HAS_LANE in pytestconfig.stash:
+    if workers == 1 or times.FILE in os.environ or lanes.HAS_OWN in pytestconfig.stash:
         workers, run = 1, mine
     more = {
         "spark.driver.extraClassPath": os.pathsep.join(map(str, s3_jars())),  # for homes in object stores

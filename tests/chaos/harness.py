@@ -34,13 +34,14 @@ from falkirk.home.process_records import ProcessRecord
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
 from tests.chaos import watched
+from tests.support import suspend
 
 APPS = Path(__file__).parent / "apps"
 START_S = watched.START_S
 #: How often each kind of kill is repeated; a higher number makes a soak.
 AGAIN = int(os.environ.get("FALKIRK_STRIKES", "1"))
-#: A kill may come right after a checkpoint that is not reported yet. It is then repeated, but only this many times.
-MORE_STRIKES_MAX = 4
+#: A checkpoint may come between the wait for a moment and the kill. Then the test waits for another moment.
+MOMENTS_MAX = 20
 #: Records of a load that are due within this time are sent together: one request each would use a fifth of a processor,
 #: and each live region flushes its buffers for each request.
 TOGETHER_S = 0.1
@@ -160,6 +161,30 @@ class Application(watched.Watched):
         self._env |= env
         self.start()
 
+    def kill_everything_behind(self, checkpoints: Mapping[str, int], **env: str) -> bool:
+        """Kill everything as above, and return True, if these are still the newest checkpoints of live regions.
+
+        All processes are suspended while it looks. If a region has written another checkpoint, they are resumed.
+        """
+        if not self.stand_still(checkpoints):
+            return False
+        self.kill_everything(**env)
+        return True
+
+    def stand_still(self, checkpoints: Mapping[str, int]) -> list[psutil.Process]:
+        """Suspend all processes and return them, unless one of these checkpoints is no longer the newest."""
+        processes = self.processes()
+        for act in (psutil.Process.suspend, suspend):  # the second one waits until all threads stand still
+            for process in processes:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    act(process)
+        if all(self.newest_checkpoint(region) == number for region, number in checkpoints.items()):
+            return processes
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+        return []
+
     def kill(self) -> None:
         """Kill all processes with kill -9, the coordinator first."""
         processes = self.processes()
@@ -199,30 +224,34 @@ class Application(watched.Watched):
 
 def strike(
     application: Application,
-    wait: Callable[[], None],
-    kill: Callable[[], None],
+    wait: Callable[[], Mapping[str, int]],
+    kill: Callable[[Mapping[str, int]], bool],
     shows: Callable[[Counter[str]], bool],
     *,
     again: int = AGAIN,
-    suppressed: Counter[str] | None = None,
+    more: int = 0,
 ) -> Counter[str]:
-    """Kill under load `again` times, or more often, until each mechanism had work to do.
+    """Kill under load `again` times. Then each mechanism must have had work to do.
 
-    Args: wait: waits for the moment of a kill. kill: kills all processes of the application, and starts it again.
+    Args: wait: waits for the moment of a kill, and returns the checkpoint of each region that published results follow.
+        kill: kills all processes of the application, and starts it again, if these are still the newest checkpoints.
         shows: returns whether each mechanism had work, given how many results each region found already published.
-        suppressed: these numbers of earlier kills.
+        more: further kills, if one of them had none.
     Returns: these numbers over all kills.
     """
-    suppressed = Counter(suppressed or {})
-    for number in range(again + MORE_STRIKES_MAX):
-        wait()
-        kill()
+    suppressed = Counter[str]()
+    for number in range(again + more):
+        for _ in range(MOMENTS_MAX):
+            if kill(wait()):
+                break
+        else:
+            raise AssertionError(f"{MOMENTS_MAX} times a checkpoint came before the kill\n{application.log()}")
         application.wait_committed(0)
         suppressed.update(application.suppressed())
         if number + 1 >= again and shows(suppressed):
             break
     print(f"suppressed over all kills: {dict(suppressed)}")
-    assert shows(suppressed)
+    assert shows(suppressed), suppressed
     return suppressed
 
 

@@ -63,13 +63,13 @@ class Regions:
     def strike(self, *, again: int, is_barred: bool = True, **env: str) -> Counter[str]:
         """Kill everything while each region has results behind a checkpoint; return the numbers of `strike`.
 
-        Args: again: how often, at least. is_barred: kill until each region has dropped results that were published.
+        Args: again: how often, at least. is_barred: each region must have dropped results that were published.
             env: further variables of the environment, from the first kill on.
         """
         return strike(
             self.application,
             lambda: self.application.wait_results_behind({name: partial(self.count, name) for name in self.names}),
-            lambda: self.application.kill_everything(**env),
+            lambda checkpoints: self.application.kill_everything_behind(checkpoints, **env),
             lambda suppressed: not is_barred or all(suppressed[name] for name in self.names),
             again=again,
         )

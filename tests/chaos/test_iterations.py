@@ -1,15 +1,13 @@
-"""kill -9 at each place of a loop, rounds that keep failing, and a task that is run again.
+"""kill -9 at each place of a loop, and rounds that keep failing: a soak.
 
-The first two are a soak. A live region in the same application keeps running meanwhile, and the results are judged from
-the input, the table and the topic. `integration/collections/test_iterations.py` interrupts a loop at the same places
-without a kill, `test_differential_dying.py` kills the workers of rounds, and in `live_regions/test_down.py` a loop that
-keeps failing stays down while a live region runs on.
+A live region in the same application keeps running meanwhile, and the results are judged from the input, the table and
+the topic. `integration/collections/test_iterations.py` interrupts a loop at the same places without a kill,
+`test_differential_dying.py` kills the workers of rounds, `test_task_again.py` one whose task is run again, and in
+`live_regions/test_down.py` a loop that keeps failing stays down while a live region runs on.
 """
 
 import os
 import random
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -147,17 +145,3 @@ def _fail_while_others_answer(
     assert regions()["seen"]["incarnation"] == 1
     assert application.host().pid == host
     (dies / FAILING).unlink()
-
-
-def test_a_task_that_is_killed_while_it_writes_is_run_again(tmp_path: Path) -> None:
-    """The second attempt overwrites the files of the first.
-
-    If it used other names, the first attempt's data would count twice. The application shows that too.
-    """
-    command = [sys.executable, str(APPS / "again.py"), str(tmp_path)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=START_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    same, apart = done.stdout.splitlines()
-    assert same == "right", done.stdout + done.stderr
-    assert apart.startswith("wrong after Task"), done.stdout + done.stderr

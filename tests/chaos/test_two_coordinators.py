@@ -19,10 +19,10 @@ from falkirk.home.guard import EXIT_FATAL
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
 from tests.chaos.counting import Counting, assert_exactly_once
-from tests.chaos.harness import APPS, LIGHT, Application, Load
+from tests.chaos.harness import APPS, LIGHT, MOMENTS_MAX, Application, Load
 from tests.postgres import Postgres
 from tests.proxy import Proxy
-from tests.support import PATIENCE, is_alive, suspend, wait_until
+from tests.support import PATIENCE, is_alive, wait_until
 
 #: An owner that renews it each second has 8 s for that. On a busy machine, 4 s were too short for one.
 LEASE_S = 10.0
@@ -84,9 +84,19 @@ class Pair:
             self.results()
         return self._results
 
-    def await_results_behind_a_commit(self) -> None:
-        """Wait until the owner has published results that no checkpoint covers."""
-        self.one.wait_results_behind({"counts": self._drain}, {"counts": 30})
+    def await_results_behind_a_commit(self) -> dict[str, int]:
+        """Wait until the owner has published results that no checkpoint covers; return its last checkpoint."""
+        return self.one.wait_results_behind({"counts": self._drain}, {"counts": 30})
+
+    def suspend_behind_a_commit(self) -> tuple[float, list[psutil.Process]]:
+        """Suspend the owner when no checkpoint covers its last results; return the time before, and its processes."""
+        for _ in range(MOMENTS_MAX):
+            checkpoint = self.await_results_behind_a_commit()
+            self.other.forget_status()
+            began_s = time.monotonic()
+            if processes := self.one.stand_still(checkpoint):
+                return began_s, processes
+        raise AssertionError(f"{MOMENTS_MAX} times a checkpoint came before the owner stood still\n{self.one.log()}")
 
     def await_takeover(self, since_s: float) -> float:
         """Wait for the first result of the other coordinator; return the seconds since `since_s`."""
@@ -215,11 +225,7 @@ def suspended_and_resumed(both: Pair) -> None:
 
     The owner publishes nothing when it resumes: the broker refuses it, and it ends.
     """
-    both.await_results_behind_a_commit()
-    both.other.forget_status()
-    suspended_s, stopped = time.monotonic(), both.one.processes()
-    for process in stopped:
-        suspend(process)
+    suspended_s, stopped = both.suspend_behind_a_commit()
     try:
         both.await_warm_takeover(suspended_s)
     finally:
@@ -231,9 +237,7 @@ def suspended_and_resumed(both: Pair) -> None:
 
 def killed(both: Pair) -> None:
     """A warm standby of the one that waits takes over from a killed owner."""
-    both.await_results_behind_a_commit()
-    both.other.forget_status()
-    killed_s = time.monotonic()
+    killed_s, _ = both.suspend_behind_a_commit()
     both.one.kill()
     both.await_warm_takeover(killed_s)
     both.await_suppressed()

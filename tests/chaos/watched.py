@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from falkirk.spark_runtime.live.checkpoint import last_committed_batch
 from tests.support import wait_until
 
 START_S = 400.0
@@ -104,28 +105,38 @@ class Watched(ABC):
 
         self.wait(is_beyond, START_S, f"a batch after {before} to be committed")
 
-    def wait_results_behind(self, results: Mapping[str, Callable[[], int]], least: Mapping[str, int] = {}) -> None:
+    def newest_checkpoint(self, region: str) -> int:
+        """Return the newest checkpoint of a live region, from its files: a status is older."""
+        return last_committed_batch(self.home / "regions" / region)
+
+    def wait_results_behind(
+        self, results: Mapping[str, Callable[[], int]], least: Mapping[str, int] = {}
+    ) -> dict[str, int]:
         """Wait until each region has written another checkpoint and published results after its last one.
 
         All have them at the same moment, so a kill at that moment lets each region compute published results again,
-        unless one has just written a checkpoint that is not reported yet. In that case `strike` repeats the kill.
+        unless one has written a checkpoint meanwhile: see `Application.kill_everything_behind`.
 
         Args: results: the number of published results of each region. least: how many results must follow a
             checkpoint, if not `BEHIND_LEAST`.
+        Returns: the last checkpoint of each region.
         """
         first: dict[str, int] = {}
         seen: dict[str, tuple[int, int]] = {}
 
         def all_behind() -> bool:
             assert self.runs(), self.log()
-            commits = self.last_commits()
-            for name, count in results.items() if commits else ():
-                first.setdefault(name, commits[name])
-                if seen.get(name, (-1, 0))[0] != commits[name]:
-                    seen[name] = commits[name], count()
-            return bool(commits) and all(
-                commits[name] > first[name] and count() > seen[name][1] + least.get(name, BEHIND_LEAST)
+            if not self.last_commits():
+                return False
+            for name, count in results.items():
+                newest = self.newest_checkpoint(name)
+                first.setdefault(name, newest)
+                if seen.get(name, (-1, 0))[0] != newest:
+                    seen[name] = newest, count()
+            return all(
+                seen[name][0] > first[name] and count() > seen[name][1] + least.get(name, BEHIND_LEAST)
                 for name, count in results.items()
             )
 
         wait_until(all_behind, 180, lambda: f"results after a checkpoint of each: {seen}\n{self.log()}")
+        return {name: number for name, (number, _) in seen.items()}

@@ -1,15 +1,16 @@
 """A pytest plugin that gives some tests to one worker together, and all others to any free worker.
 
 - All tests of `chaos/` are one lane: two applications under load slow each other, and a slower application computes
-  for longer until its test ends. The files in `OWN_JVM` belong to the lane, because they change the JVM for all others,
-  or count what is in it. The worker of the lane has a JVM of its own; all others share one (`shared.py`).
+  for longer until its test ends. They use no session in their worker.
+- The files in `OWN_JVM` are another lane, because they change the JVM for all others, or count what is in it. The
+  worker of this lane has a separate JVM; all others share one (`shared.py`).
 - The tests of a file of `cluster/` share a cluster, and those of a file in `HEAVY` an expensive fixture of the module.
   In two workers, each would make its own.
 - The files of folders without Spark have thousands of tests of milliseconds. Handing out each one takes as long.
 
-The workers get the tests in the order in which they were collected: the longest first. The first worker that is free
-gets the lane. After the lane, this worker gets tests of folders without Spark as long as there are any. So tests with
-Spark run in the JVM that the others share, which has loaded and compiled their code already.
+The workers get the tests in the order in which they were collected: the longest first. The first two workers that are
+free get the lanes. After `OWN_JVM`, its worker gets tests of folders without Spark as long as there are any. So tests
+with Spark run in the JVM that the others share, which has loaded and compiled their code already.
 
 A worker starts a test once it knows the next one. Others of this run get further tests while two wait. A test of
 `cluster/` takes minutes, so its worker gets further tests when one waits: otherwise the worker with the longest test
@@ -26,16 +27,14 @@ from xdist.scheduler.protocol import Scheduling
 from xdist.workermanage import WorkerController
 
 LANE = "tests/chaos/"
-#: Tests that stop or delay the tasks, connections or Python processes of a whole JVM, fill its memory, or look at its
+#: Tests that stop, delay or repeat the tasks of a whole JVM or stop its connections, fill its memory, or look at its
 #: process.
 OWN_JVM = (
+    "tests/integration/collections/test_task_again.py",
     "tests/integration/epochs/test_unreadable_files.py",
     "tests/integration/live_regions/test_attempts.py",
     "tests/integration/live_regions/test_beside_batch.py",
     "tests/integration/live_regions/test_lanes.py",
-    "tests/integration/live_regions/test_live_python.py",
-    "tests/integration/live_regions/test_live_timers.py",
-    "tests/integration/live_regions/test_live_udfs.py",
     "tests/integration/live_regions/test_stray_connection.py",
     "tests/integration/machine/",
 )
@@ -53,8 +52,10 @@ CLUSTER = "tests/cluster/"
 FILES = (CLUSTER, "tests/theory/", "tests/unit/", *HEAVY)
 #: The rules of the house parse the same files.
 HOUSE = "tests/unit/house/"
-#: Whether this worker has the lane.
-HAS_LANE = pytest.StashKey[bool]()
+#: The lane of these files.
+OWN = "own JVM"
+#: Whether this worker has a separate JVM.
+HAS_OWN = pytest.StashKey[bool]()
 WITHOUT_SPARK = ("tests/simulation/", "tests/theory/", "tests/unit/")
 
 
@@ -62,7 +63,9 @@ class Lanes(LoadScopeScheduling):
     """Groups the tests that one worker gets together: all tests of a lane, of a file, or one test."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith((LANE, *OWN_JVM)):
+        if nodeid.startswith(OWN_JVM):
+            return OWN
+        if nodeid.startswith(LANE):
             return LANE
         if nodeid.startswith(HOUSE):
             return HOUSE
@@ -74,10 +77,10 @@ class Lanes(LoadScopeScheduling):
             super()._reschedule(node)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if LANE in self.workqueue:  # before its worker can have the session of the others
-            chosen: str | None = LANE
-        else:
-            chosen = self._light() if LANE in self.assigned_work[node] else self._near(node)
+        # Before the worker of `OWN` can have the session of the others.
+        chosen = next((lane for lane in (LANE, OWN) if lane in self.workqueue), None)
+        if chosen is None:
+            chosen = self._light() if OWN in self.assigned_work[node] else self._near(node)
         if chosen is not None:
             self.workqueue.move_to_end(chosen, last=False)
         super()._assign_work_unit(node)
@@ -100,9 +103,9 @@ class Lanes(LoadScopeScheduling):
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let the worker of the lane have its own JVM."""
-    if item.nodeid.startswith((LANE, *OWN_JVM)):
-        item.config.stash[HAS_LANE] = True
+    """Let the worker of `OWN` have its own JVM."""
+    if item.nodeid.startswith(OWN_JVM):
+        item.config.stash[HAS_OWN] = True
 
 
 def folder_of(scope: str) -> str:

@@ -2,7 +2,8 @@
 
 The environment names the topics and, in `COUNTED`, the counts that a test wants. So one run under one series of kills
 is judged for each mechanism. The topic of the plain count is `COUNTS`; another count's topic is `COUNTS.NAME`. A
-coordinator starts at most `STANDBYS_MAX` standbys: one that a test does not wait for costs a start of Spark.
+coordinator starts at most `STANDBYS_MAX` standbys: one that a test does not wait for costs a start of Spark. They start
+at once, with the usual priority: the application costs more while a test waits for a standby.
 """
 
 import os
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.processes.standby import Standby
+from falkirk.system import priority
 
 INTERVAL, EVENTS, COUNTS = os.environ.get("INTERVAL", "5 seconds"), os.environ["EVENTS"], os.environ["COUNTS"]
 SCHEMA = "word STRING NOT NULL, n INT"
@@ -19,6 +21,8 @@ if "STANDBYS_MAX" in os.environ:
     begun, begin, may_start = [], Standby._begin, Standby._may_start
     Standby._begin = lambda self, home: (begun.append(home), begin(self, home))
     Standby._may_start = lambda self: len(begun) < int(os.environ["STANDBYS_MAX"]) and may_start(self)
+    Standby._is_steady = lambda self, status: {region["state"] for region in status["regions"]} == {"running"}
+    priority.lower = lambda pid: None
 
 FENCED = {"": None, "yes": True, "no": False}[os.environ.get("SINKS_TRANSACTIONAL", "")]
 

@@ -28,22 +28,15 @@ from falkirk.spark_runtime.rows import IncarnationConstants, OutputTopic
 from falkirk.spark_runtime.sinks import copying, topic
 from falkirk.spark_runtime.sinks.topic import TopicTarget
 from falkirk.theory.ids import EpochNumber, Incarnation, LogId
+from tests.integration.attempts import scheduler_of, tasks_run_again
 from tests.integration.live import Wire, await_one, settle
 
 
 @pytest.fixture
 def twice(spark: SparkSession) -> Iterator[None]:
-    """Have Spark run a task again that has failed, as a session with a master of the user's own may do."""
-    scheduler = _scheduler(spark, "taskScheduler")
-    attempts = scheduler.getClass().getDeclaredField("maxTaskFailures")
-    attempts.setAccessible(True)
-    attempts.set(scheduler, 2)
-    yield
-    attempts.set(scheduler, 1)
-
-
-def _scheduler(spark: SparkSession, which: str) -> Any:
-    return getattr(spark.sparkContext._jsc.sc(), which)()
+    """Have Spark run a task again that has failed."""
+    with tasks_run_again(spark):
+        yield
 
 
 @pytest.mark.parametrize("refuses", [True, False])
@@ -161,7 +154,7 @@ def test_no_batch_writes_that_begins_after_a_loss(
     query = stream.write(fk.Kafka(out, key="word"), kafka=wire.bootstrap, home=str(home), interval="1 second")
     wire.send(events, [{"word": "a"}])
     wire.await_count(out, 1, query)
-    scheduler = _scheduler(spark, "dagScheduler")
+    scheduler = scheduler_of(spark, "dagScheduler")
     lost = scheduler.getClass().getDeclaredField("executorFailureEpoch")
     lost.setAccessible(True)
     lost.get(scheduler).put("an executor", 1)

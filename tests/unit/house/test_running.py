@@ -148,14 +148,17 @@ def test_one_worker_gets_a_lane(tmp_path: Path) -> None:
     assert workers == {"tests/integration": 2, "tests/unit": 1}
 
 
-def test_the_worker_of_the_lane_takes_tests_without_spark_first(tmp_path: Path) -> None:
-    """So other tests with Spark run in the JVM that the other workers share."""
-    folders = ("tests/contract", "tests/integration", "tests/chaos", "tests/theory", "tests/unit")
-    ran = workers_of(tmp_path, *folders, late="tests/integration", until=14)
-    (of_lane,) = {worker for folder, worker in ran if folder == "tests/chaos"}
-    order = [folder for folder, worker in ran if worker == of_lane]
-    assert order[:12] == ["tests/chaos"] * 12
-    assert order[12:14] in (["tests/theory"] * 2, ["tests/unit"] * 2)
+def test_two_workers_get_a_lane_each_and_the_one_with_its_own_jvm_takes_tests_without_spark_next(
+    tmp_path: Path,
+) -> None:
+    """So other tests with Spark run in the JVM that the other workers share. The tests of `chaos/` use no session."""
+    folders = ("tests/contract", "tests/integration/machine", "tests/chaos", "tests/theory", "tests/unit")
+    ran = workers_of(tmp_path, *folders, late="tests/contract", until=26)
+    order = {worker: [folder for folder, each in ran if each == worker] for _, worker in ran}
+    first, second = sorted(order.values(), key=lambda mine: mine[0])
+    assert first[:13] == ["tests/chaos"] * 12 + ["tests/contract"]
+    assert second[:12] == ["tests/integration/machine"] * 12
+    assert second[12:14] in (["tests/theory"] * 2, ["tests/unit"] * 2)
 
 
 def test_a_worker_stays_in_a_folder(tmp_path: Path) -> None:
