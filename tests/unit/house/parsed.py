@@ -8,7 +8,7 @@ from pathlib import Path
 
 @cache
 def tree(path: Path) -> ast.Module:
-    """Return a file's syntax tree, at which nobody looks for garbage: it stays, and that took half of all rules' time."""
+    """Return a file's syntax tree. Nobody looks for garbage in it: it stays, and that took half of all rules' time."""
     gc.disable()
     try:
         return ast.parse(path.read_text())
