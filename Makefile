@@ -87,8 +87,11 @@ $(VENV)/.docs: pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
+# A digest of its sources lies beside the site, so that `make test` does not build the same site again.
 site: setup $(VENV)/.docs
+	@rm -f build/site.sha256; mkdir -p build; $(BIN)/python -m tools.site_sources > build/site.sources
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@mv build/site.sources build/site.sha256
 	@echo "build/site/index.html"
 
 # A wheel with the prebuilt Java module. It needs hatchling from the registry.

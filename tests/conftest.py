@@ -64,8 +64,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again, but no longer visit the loaded objects: the thousands of tests stay until the end."""
+    """Collect garbage again, but no longer visit the loaded objects: the thousands of tests stay until the end.
+
+    By default Python looks through all objects for each 70,000 new ones. That took 8 % of the time of `theory/` and
+    `unit/checker/`.
+    """
     gc.freeze()
+    gc.set_threshold(700, 10, 100)
     gc.enable()
 
 

@@ -69,7 +69,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Make the generated parts of a page, and let its links lead to pages of the site."""
     uri = page.file.src_uri
     for name, part in site_parts.PARTS.items():
-        markdown = markdown.replace(f"<!-- generated: {name} -->", part())
+        if (mark := f"<!-- generated: {name} -->") in markdown:
+            markdown = markdown.replace(mark, part())
     if uri.startswith("source/"):
         page.meta["search"] = {"exclude": True}
         return markdown

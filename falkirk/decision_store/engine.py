@@ -70,6 +70,11 @@ class Database(ABC):
         """Close the connections to the database."""
         self.engine.dispose()
 
+    @property
+    def _for_reads(self) -> sql.Engine:
+        """The engine of transactions that only read, and wait for nobody."""
+        return self.engine
+
     @abstractmethod
     def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
         """Begin the transaction. If it writes, it is the only writer."""
@@ -103,7 +108,7 @@ class Database(ABC):
         waits = writes or uncertain > self._decided
         try:
             with (
-                self.engine.connect() as connection,
+                (self.engine if waits else self._for_reads).connect() as connection,
                 self._guarded(connection, writes=waits),
                 connection.begin(),
             ):

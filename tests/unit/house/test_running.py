@@ -18,6 +18,9 @@ from tests.running import imports, lanes, times
 from tests.support import wait_until
 
 ROOT = Path(__file__).parents[3]
+#: A run of pytest that loads no installed plugin but xdist: others take a third of such a run's time.
+PYTEST = (sys.executable, "-m", "pytest", "-p", "xdist", "-p", "no:cacheprovider")
+ENVIRONMENT = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 #: A test that starts a process in a separate session, prints its number, and passes or waits.
 TEST = """
@@ -37,10 +40,10 @@ def run_of(folder: Path, then: str, *options: str) -> tuple["subprocess.Popen[st
     """Start pytest on this test; return it and the process that the test has started."""
     file, told = folder / "test_started.py", folder / "pid"
     file.write_text(TEST.format(file=str(told), then=then))
-    plugins = ["-p", "tests.running.processes", "-p", "no:cacheprovider", "--rootdir", str(folder), *options]
+    plugins = ["-p", "tests.running.processes", "--rootdir", str(folder), *options]
     running = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *plugins, str(file)],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        [*PYTEST, *plugins, str(file)],
+        cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     wait_until(lambda: told.exists() and told.read_text(), 60, "the test to start its process")
     return running, psutil.Process(int(told.read_text()))
@@ -85,10 +88,10 @@ def test_what_a_test_takes_is_measured_with_its_children(tmp_path: Path) -> None
         "def test_that_computes_in_a_child():\n"
         "    subprocess.run([sys.executable, '-c', BURN], start_new_session=True)\n"
     )
-    plugins = ["-p", "tests.running.processes", "-p", "tests.running.times", "-p", "no:cacheprovider"]
+    plugins = ["-p", "tests.running.processes", "-p", "tests.running.times"]
     subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins, "--rootdir", str(tmp_path), str(file)],
-        cwd=ROOT, env={**os.environ, times.FILE: str(lines)}, check=True, capture_output=True,
+        [*PYTEST, *plugins, "--rootdir", str(tmp_path), str(file)],
+        cwd=ROOT, env={**ENVIRONMENT, times.FILE: str(lines)}, check=True, capture_output=True,
     )  # fmt: skip
     printed = times.table(times.read(lines))
     (usage,) = times.read(lines)
@@ -134,10 +137,10 @@ def workers_of(root: Path, *folders: str, late: str = "", until: int = 0) -> lis
             f"        told.write('{folder} ' + os.environ['PYTEST_XDIST_WORKER'] + chr(10))",
         )
         (root / folder / f"test_{folder.rpartition('/')[2]}.py").write_text("\n".join(lines))
-    plugins = ["-p", "tests.running.lanes", "-p", "no:cacheprovider", "--rootdir", str(root)]
+    plugins = ["-p", "tests.running.lanes", "--rootdir", str(root)]
     subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins, "-n", "2", "--dist", "load", *(str(root / f) for f in folders)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, capture_output=True,
+        [*PYTEST, *plugins, "-n", "2", "--dist", "load", *(str(root / f) for f in folders)],
+        cwd=ROOT, env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)}, check=True, capture_output=True,
     )  # fmt: skip
     told = [line.split() for line in (root / "told").read_text().splitlines()]
     return [(folder, worker) for folder, worker in told]
@@ -180,10 +183,10 @@ def test_a_worker_with_a_long_test_of_a_cluster_gets_no_further_one(tmp_path: Pa
     for name in "bcd":
         line = f"def test_one():\n    with open({str(told)!r}, 'a') as told:\n        told.write('done\\n')\n"
         (folder / f"test_{name}.py").write_text(line)
-    plugins = ["-p", "tests.running.lanes", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    plugins = ["-p", "tests.running.lanes", "--rootdir", str(tmp_path)]
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins, "-n", "2", "--dist", "load", str(folder)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False, capture_output=True, text=True,
+        [*PYTEST, *plugins, "-n", "2", "--dist", "load", str(folder)],
+        cwd=ROOT, env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)}, check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout
 

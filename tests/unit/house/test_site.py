@@ -13,6 +13,7 @@ import pytest
 import falkirk as fk
 from falkirk import cli
 from falkirk.errors.conditions import catalogue
+from tools.site_sources import DIGEST, SITE, digest
 
 ROOT = Path(__file__).parents[3]
 #: Attributes whose address a browser asks for by itself. Links to follow (`a href`) are not among them.
@@ -49,7 +50,29 @@ def test_pictures_have_the_same_colours() -> None:
     assert not [path.name for path in drawn if re.search(r"[\"' ]#[0-9a-f]{3,6}[\"']", path.read_text())]
 
 
-def test_the_site_builds_and_is_complete(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["content", "name", "one more"])
+def test_a_site_of_other_sources_is_not_taken_for_this_one(tmp_path: Path, change: str) -> None:
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "page.md"
+    page.write_text("text")
+    before = digest(tmp_path)
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "page.html").write_text("the site itself does not count")
+    assert digest(tmp_path) == before
+    if change == "content":
+        page.write_text("next")
+    elif change == "name":
+        page.rename(page.with_name("other.md"))
+    else:
+        page.with_name("other.md").touch()
+    assert digest(tmp_path) != before
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """The site: the one that `make site` has built of the same sources, without a warning, or a fresh one."""
+    if DIGEST.exists() and DIGEST.read_text() == digest():
+        return SITE
     for module in ("mkdocs", "material", "mkdocstrings_handlers.python"):
         pytest.importorskip(module, reason="`make site` installs it")
     done = subprocess.run(
@@ -57,25 +80,28 @@ def test_the_site_builds_and_is_complete(tmp_path: Path) -> None:
         cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return tmp_path
 
+
+def test_the_site_builds_and_is_complete(site: Path) -> None:
     requests = {}
-    for page in tmp_path.glob("**/*.html"):
+    for page in site.glob("**/*.html"):
         parser = Requests()
         parser.feed(page.read_text())
         requests[page.name] = parser.found
     assert len(requests) > 90
     assert not {page: found for page, found in requests.items() if found}
-    styles = [path.read_text() for path in tmp_path.glob("**/*.css")]
+    styles = [path.read_text() for path in site.glob("**/*.css")]
     assert not [
         found for style in styles for found in re.findall(r"(?:url\(|@import )[\"']?(?:https?:)?//[^)]*", style)
     ]
 
-    conditions = (tmp_path / "conditions.html").read_text()
+    conditions = (site / "conditions.html").read_text()
     assert not [c.name for _, c in catalogue() if f'id="{c.name.lower()}"' not in conditions]
-    commands, api = (tmp_path / "cli.html").read_text(), (tmp_path / "api.html").read_text()
+    commands, api = (site / "cli.html").read_text(), (site / "api.html").read_text()
     assert not [c for c in cli.main.list_commands(click.Context(cli.main)) if f'id="falkirk-{c}"' not in commands]
     assert not [name for name in fk.__all__ if f'id="falkirk.{name}"' not in api]
-    assert (tmp_path / "concepts.html").read_text().count('class="fk"') >= 3
+    assert (site / "concepts.html").read_text().count('class="fk"') >= 3
 
     import yaml  # mkdocs brings it
 

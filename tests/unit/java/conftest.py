@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.environment import module
+from falkirk.environment import archive, module
 from falkirk.environment.compiler import compile_java
 from falkirk.environment.java import find_java
 from tests.running.shared import made_once
@@ -20,16 +20,18 @@ def java_tests(tmp_path_factory: pytest.TempPathFactory) -> Command:
     """Return a function that returns the command which runs a class of `java/test`."""
     mine = tmp_path_factory.getbasetemp()
     class_path = (module.module_jar(), *module.compile_class_path())
+    java = find_java()
     classes = made_once(
         mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine,
         "java-tests",
         lambda folder: compile_java(TESTS, folder, class_path=class_path, warnings_are_errors=True),
     )
-    used = ":".join(map(str, (classes, *class_path)))
+    # The jars of the class archive come first, so that the JVM can use it.
+    used = ":".join(map(str, dict.fromkeys((*archive.archive_class_path("spark"), *class_path, classes))))
+    options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-ea", *archive.options("spark", java))
 
     def command(name: str, arguments: Sequence[str] = ()) -> list[str]:
-        options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-ea"]
-        return [find_java().command, *options, "-cp", used, f"org.falkirk.{name}", *arguments]
+        return [java.command, *options, "-cp", used, f"org.falkirk.{name}", *arguments]
 
     return command
 

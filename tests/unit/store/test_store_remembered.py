@@ -5,7 +5,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from falkirk.decision_store import Store
 from falkirk.decision_store.part import Part
 from falkirk.decision_store.sqlite import SqliteDatabase
 from falkirk.theory.offsets import PartitionRange
+from tests.postgres import Postgres
 from tests.stores import Place, void_range
 
 OTHER_PROCESS = """
@@ -112,3 +115,21 @@ def test_a_question_is_asked_once_and_its_answer_may_be_changed(
     with pytest.raises(AssertionError, match="asked again"):
         store.checkpoints("b")
     store.close()
+
+
+def test_postgresql_is_asked_without_a_transaction_unless_earlier_writers_are_waited_for(
+    postgres: Postgres, tag: str
+) -> None:
+    """A read takes two messages instead of four. It sees what was committed before, as with READ COMMITTED."""
+    with closing(Store(postgres.patient_url(), identity=tag)) as store:
+        database = store._database
+
+        def state(*, writes: bool) -> str:
+            with database.transaction(writes=writes) as db:
+                db.exec_driver_sql("SELECT 1")
+                raw: Any = db.connection.driver_connection
+                return str(raw.info.transaction_status.name)
+
+        assert (state(writes=False), state(writes=True), state(writes=False)) == ("IDLE", "INTRANS", "IDLE")
+        database.note_uncertain()
+        assert (state(writes=False), state(writes=False)) == ("INTRANS", "IDLE")
