@@ -39,6 +39,16 @@ def outcome(read: Callable[[], Any]) -> Any:
         return error.condition
 
 
+def children_with(text: str) -> list[psutil.Process]:
+    """Return the living processes that this one has started, directly or not, whose command line contains a text."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
+            if text in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
 def is_alive(process: psutil.Process) -> bool:
     """Return whether a process runs; a zombie does not."""
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -21,7 +21,6 @@ from falkirk.processes import start
 from falkirk.spark_runtime.context import Context
 from tests.integration.functions import SCHEMA
 from tests.integration.live import Wire
-from tests.integration.row_workers import RowWorkers
 from tests.integration.targets import Place, place
 from tests.postgres import Postgres
 
@@ -33,17 +32,6 @@ if TYPE_CHECKING:
 def wire(broker: Broker, tag: str) -> Wire:
     """Topics of the test's own."""
     return Wire(bootstrap=broker.bootstrap, tag=tag)
-
-
-@pytest.fixture
-def row_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RowWorkers]:
-    """The Python processes of this test's live regions. They are killed at the end."""
-    folder = tmp_path / "row-workers"
-    folder.mkdir()
-    monkeypatch.syspath_prepend(folder)
-    found = RowWorkers(folder)
-    yield found
-    found.kill()
 
 
 @pytest.fixture(scope="session")

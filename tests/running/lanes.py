@@ -27,14 +27,17 @@ from xdist.scheduler.protocol import Scheduling
 from xdist.workermanage import WorkerController
 
 LANE = "tests/chaos/"
-#: Tests that stop, delay or repeat the tasks of a whole JVM or stop its connections, fill its memory, or look at its
-#: process.
+#: Tests that stop, delay or repeat the tasks of a whole JVM, stop its connections or Python processes, fill its memory,
+#: or look at its process.
 OWN_JVM = (
     "tests/integration/collections/test_task_again.py",
     "tests/integration/epochs/test_unreadable_files.py",
     "tests/integration/live_regions/test_attempts.py",
     "tests/integration/live_regions/test_beside_batch.py",
     "tests/integration/live_regions/test_lanes.py",
+    "tests/integration/live_regions/test_live_python.py",
+    "tests/integration/live_regions/test_live_timers.py",
+    "tests/integration/live_regions/test_live_udfs.py",
     "tests/integration/live_regions/test_stray_connection.py",
     "tests/integration/machine/",
 )

@@ -5,11 +5,15 @@ killed, and the same programs in micro-batches, whose results are the reference.
 """
 
 import json
+import os
+import signal
 from collections import Counter
+from collections.abc import Collection
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pyspark.sql import functions as F
 
 import falkirk as fk
@@ -22,7 +26,7 @@ from falkirk.kafka_client.connection import Connection
 from falkirk.processes.query import Query, run_here
 from tests.integration.live import Wire, await_checkpoints, await_one, ended_incarnations, failed
 from tests.integration.live_functions import counted_while_there, doubled, spread, totalled
-from tests.integration.row_workers import RowWorkers
+from tests.support import children_with
 
 SCHEMA = "id STRING NOT NULL, n INT, at TIMESTAMP, tags MAP<STRING, DOUBLE>"
 RETURNS = "id STRING, n BIGINT, at TIMESTAMP, tags MAP<STRING, DOUBLE>, double STRUCT<x: DOUBLE, words: ARRAY<STRING>>"
@@ -31,6 +35,12 @@ RETURNS = "id STRING, n BIGINT, at TIMESTAMP, tags MAP<STRING, DOUBLE>, double S
 def record(number: int) -> dict[str, Any]:
     at = f"2026-01-{1 + number % 28:02}T03:04:05.{number % 1000:03}Z"
     return {"id": f"k{number % 5}", "n": number, "at": at, "tags": {"a": number / 3} if number % 3 else None}
+
+
+def workers(but: Collection[psutil.Process] = ()) -> list[psutil.Process]:
+    """Return the Python processes that answer live regions. Args: but: those that other tests have left."""
+    found = children_with("row_worker")
+    return [each for each in found if each.parent() in found and each not in but]  # the others fork them
 
 
 def mapped(events: fk.Stream) -> fk.Stream:
@@ -118,15 +128,14 @@ def due(numbers: range) -> dict[str, int]:
     }  # fmt: skip
 
 
-def test_results_are_those_of_micro_batches_over_kills_and_a_restart(
-    wire: Wire, home: Path, row_workers: RowWorkers
-) -> None:
+def test_results_are_those_of_micro_batches_over_kills_and_a_restart(wire: Wire, home: Path) -> None:
     events = wire.topic("events")
     outs = {name: wire.topic(f"{name}-out") for name in BODIES}
     dead = {
         name: f"{outs[name]}.dead-letters" if name.startswith("live") else f"python-{wire.tag}-{name}.dead-letters"
         for name in BODIES
     }
+    others = workers()
 
     def send(numbers: range) -> None:
         for partition in (0, 1):
@@ -146,10 +155,9 @@ def test_results_are_those_of_micro_batches_over_kills_and_a_restart(
         half = due(range(250))
         for name in ("live-map", "live-state"):
             await_one(query, partial(_has, wire, outs[name], half[name]), f"more results of {name}")
-        answering = row_workers.answering()
-        assert len(answering) == 8, "a process for each task that calls Python"
-        for each in answering:
-            each.kill()
+        assert len(workers(others)) == 8, "a process for each task that calls Python"
+        for each in workers(others):
+            os.kill(each.pid, signal.SIGKILL)
         await_all(query, range(400))
         assert not ended_incarnations(query), "no region has noticed"
         await_checkpoints(query)

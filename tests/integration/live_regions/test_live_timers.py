@@ -7,6 +7,8 @@ by a clock, which the test sets forward and back. Before its restart, the times 
 """
 
 import json
+import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -26,7 +28,7 @@ from falkirk.processes.clocks import Clocks
 from falkirk.processes.query import Query, run_here
 from tests.duplicates import BEGAN, drawn
 from tests.integration.live import Wire, await_checkpoints, await_one, fail_behind_a_checkpoint
-from tests.integration.row_workers import RowWorkers
+from tests.support import children_with
 from tests.timers import Model, clocked, clocked_results, ended, letters, remembered, results, without
 
 if TYPE_CHECKING:
@@ -138,9 +140,7 @@ def delete_times(wire: Wire) -> None:
     topics.delete_below(topic, topics.end_positions(topic))
 
 
-def test_both_engines_give_the_results_of_the_model(
-    wire: Wire, home: Path, clock: list[float], row_workers: RowWorkers
-) -> None:
+def test_both_engines_give_the_results_of_the_model(wire: Wire, home: Path, clock: list[float]) -> None:
     records = ended(drawn(7, RECORDS, ids=10))
     clicks, live = wire.topic("clicks"), wire.topic("live-out")
     wire.topic("micro-out")
@@ -164,8 +164,8 @@ def test_both_engines_give_the_results_of_the_model(
     try:
         send(0, 0.3)
         await_one(query, partial(has, wire, live, Model().read(until(0.3)).results.total()), "live results")
-        assert row_workers.answering()
-        row_workers.kill()
+        for each in children_with("row_worker"):
+            os.kill(each.pid, signal.SIGKILL)
         fail_behind_a_checkpoint(query, "live-out", send_more)
         next(each for each in query.queries if (each.name or "").endswith(f".{CLOCKED}-out")).stop()
         parts = [[each for mine in until(sent[-1]).values() for each in mine], []]

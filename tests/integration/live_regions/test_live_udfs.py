@@ -1,5 +1,7 @@
 """UDFs of live regions over real Kafka: the results of micro-batches, once, over kills of workers and a restart."""
 
+import os
+import signal
 from collections import Counter
 from functools import cache, partial
 from pathlib import Path
@@ -12,8 +14,7 @@ from falkirk.kafka_client.connection import Connection
 from falkirk.processes.query import Query, run_here
 from tests.integration.live import Wire, await_checkpoints, await_one, ended_incarnations, settle
 from tests.integration.live_functions import described, half, is_wanted
-from tests.integration.live_regions.test_live_python import SCHEMA, record
-from tests.integration.row_workers import RowWorkers
+from tests.integration.live_regions.test_live_python import SCHEMA, record, workers
 
 
 def chosen(events: fk.Stream) -> fk.Stream:
@@ -55,9 +56,7 @@ def application(wire: Wire, home: Path) -> fk.App:
     return app
 
 
-def test_results_are_those_of_micro_batches_over_kills_and_a_restart(
-    wire: Wire, home: Path, row_workers: RowWorkers
-) -> None:
+def test_results_are_those_of_micro_batches_over_kills_and_a_restart(wire: Wire, home: Path) -> None:
     events = wire.topic("events")
     outs = {name: wire.topic(f"{name}-out") for name in ("live", "sums", "batch")}
     letters = f"{outs['live']}.dead-letters"
@@ -82,10 +81,9 @@ def test_results_are_those_of_micro_batches_over_kills_and_a_restart(
         await_one(query, partial(has, outs["live"], 40), "live results")
         send(range(100, 400))
         await_one(query, partial(has, outs["sums"], 150), "more sums")
-        answering = row_workers.answering()
-        assert len(answering) >= 4, "a process for each task that calls Python"
-        for each in answering:
-            each.kill()
+        assert len(workers()) >= 4, "a process for each task that calls Python"
+        for each in workers():
+            os.kill(each.pid, signal.SIGKILL)
         await_all(query, range(400))
         assert not ended_incarnations(query), "no region has noticed"
         await_checkpoints(query)
