@@ -3,6 +3,7 @@
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, BinaryIO
 
 from falkirk.system.copies import copy_parts, require_content, write_copy
@@ -56,8 +57,13 @@ class LocalData(DataPath):
 
     def files(self) -> dict[str, int]:
         """See DataPath."""
-        found = (p for p in self.local.rglob("*") if p.is_file())
-        return {str(p.relative_to(self.local)): p.stat().st_size for p in sorted(found)}
+        found = {}
+        for path in sorted(self.local.rglob("*")):
+            with suppress(FileNotFoundError):  # renamed or deleted meanwhile, as a temporary file is
+                status = path.stat()
+                if S_ISREG(status.st_mode):
+                    found[str(path.relative_to(self.local))] = status.st_size
+        return found
 
     def read_text(self) -> str:
         """See DataPath."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -340,3 +341,23 @@ def test_a_copy_of_other_content_is_refused(data: DataPath, tmp_path: Path) -> N
     source.unlink()
     with pytest.raises(FileNotFoundError):
         copied.copy_from(source)
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_file_that_goes_during_a_listing_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    """Regression: a temporary file was renamed, and what a former incarnation had left was not deleted."""
+    (tmp_path / "here").write_text("here")
+    (tmp_path / "gone").write_text("")
+    look, left = Path.stat, [looks]
+
+    def stat(path: Path, **options: Any) -> Any:
+        if path.name == "gone":
+            left[0] -= 1
+            if left[0] == 0:
+                path.unlink()
+        return look(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert LocalData(tmp_path).files()["here"] == 4
