@@ -85,7 +85,7 @@ def test_an_older_checkpoint_is_used(
             if harm is overwrite_unseen:
                 monkeypatch.setattr(supervised_region, "damage_of", lambda *about: None)
             begun = committed_batches(folder)[-1] if committed_batches(folder) else 0
-            await_commit(query, begun + 3)
+            await_commit(query, begun + 2)
             query.stop()
             newest = committed_batches(folder)[-1]
             harm(folder, newest)

@@ -54,7 +54,8 @@ def test_cut_off_in_the_middle_of_everything(
 
     @cache
     def app() -> fk.App:
-        return application(events, counts, home, history=0)
+        # Each place needs several checkpoints, and regions cost as much time while they wait for these.
+        return application(events, counts, home, history=0, interval="2 seconds", often="1 second")
 
     hops, watching = list[Hop](), ExitStack()
 
