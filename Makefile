@@ -11,7 +11,7 @@ setup: $(STAMP)
 
 # Java first: without it nothing works, so say so before anything is downloaded.
 SOURCES := $(wildcard java/src/org/falkirk/*.java)
-$(STAMP): pyproject.toml falkirk/environment/ivy.xml falkirk/environment/jars.sha256 falkirk/commands/training.py tools/check-machine $(SOURCES)
+$(STAMP): pyproject.toml falkirk/spark_setup/ivy.xml falkirk/spark_setup/jars.sha256 falkirk/user_tools/commands/training.py tools/check-machine $(SOURCES)
 	@PYTHON="$(PYTHON)" tools/check-machine
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) …"

@@ -26,8 +26,8 @@ from benchmarks.pressure import PressureSettings, run_pressure
 from benchmarks.recovery import RecoverySettings, run_recovery
 from benchmarks.regimes import REGIMES, RegimesSettings, regimes_table, run_regimes
 from benchmarks.report import Report
-from falkirk.commands.group import CommandGroup
-from falkirk.system.terminal import Terminal
+from falkirk.platform.terminal import Terminal
+from falkirk.user_tools.commands.group import CommandGroup
 
 
 @click.group(cls=CommandGroup)

@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar
 import psutil
 
 from falkirk.app import App
-from falkirk.environment.spark import session as spark_session
 from falkirk.errors import SparkError
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.spark import session as spark_session
 
 START_S = 180.0
 STOP_S = 60.0

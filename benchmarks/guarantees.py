@@ -21,11 +21,11 @@ from benchmarks.kills import Killed, answered, incomplete, kill_under_load
 from benchmarks.mechanisms import MECHANISMS, RunningSubject, Subject, is_expected, judge
 from benchmarks.probe import LOOK_S, Probe
 from benchmarks.report import Report
-from falkirk.environment import broker as local_broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
 from falkirk.plan.shape import read_shape
-from falkirk.spark_runtime.live.checkpoint import committed_at_s, last_committed_batch
+from falkirk.runtime.spark.live.checkpoint import committed_at_s, last_committed_batch
+from falkirk.spark_setup import broker as local_broker
 from falkirk.theory.ids import LogId
 
 PARTITIONS = 2

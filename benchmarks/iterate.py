@@ -24,14 +24,14 @@ from benchmarks import edges as memory
 from benchmarks import recompute
 from benchmarks.edges import Answer, Edges, Numbers
 from benchmarks.report import Report
-from falkirk.differential import Collection, connected_components, pagerank
-from falkirk.differential.flow import Advanced, Flow
-from falkirk.differential.graph import Scope, Source
-from falkirk.differential.rows import DIFFERENCE
-from falkirk.differential.state import LoopState, sweep
-from falkirk.environment.partitions import batch_partitions
-from falkirk.environment.spark import session as spark_session
 from falkirk.errors import SparkError
+from falkirk.spark_setup.partitions import batch_partitions
+from falkirk.spark_setup.spark import session as spark_session
+from falkirk.steps.differential import Collection, connected_components, pagerank
+from falkirk.steps.differential.flow import Advanced, Flow
+from falkirk.steps.differential.graph import Scope, Source
+from falkirk.steps.differential.rows import DIFFERENCE
+from falkirk.steps.differential.state import LoopState, sweep
 
 ALGORITHMS = ("components", "pagerank")
 TOLERANCE, DAMPING = 1e-4, 0.85

@@ -23,10 +23,10 @@ from benchmarks.jobs import JOBS, MAIN, WORD_INDEX, Job, Records, count_records,
 from benchmarks.report import Report
 from benchmarks.subject import PARTITIONS, Account, Running, Subject
 from demo.pages import pages
-from falkirk.environment import broker as local_broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import read_range
 from falkirk.kafka_client.topics import Topics
+from falkirk.spark_setup import broker as local_broker
 
 VARIANTS = ("none", "repeated", "exactly-once", "twins")
 #: In the timeline: seconds of counted load before the kill.

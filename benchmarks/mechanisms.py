@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 
 from benchmarks.child import Child, serve_application
 from falkirk.app import App
-from falkirk.batch_steps.functions import stateful
 from falkirk.checker import (
     AggregateModel,
     Count,
@@ -35,6 +34,7 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.grouped import latest_value
 from falkirk.declare.policy import Acknowledged, Delivery, Eager, Ephemeral, Lazy, LogSends, Policy, Snapshots
 from falkirk.declare.stream import Stream, source_node
+from falkirk.steps.batch.functions import stateful
 
 JOBS = ("count", "enrich")
 #: The mechanisms of streams, with the policy for an interval.

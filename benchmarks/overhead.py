@@ -22,10 +22,10 @@ from rich.table import Table
 from benchmarks.pairs import PAIRS, RunningSide, Side
 from benchmarks.probe import Probe, Window
 from benchmarks.report import Report, percentile
-from falkirk.environment import broker as local_broker
 from falkirk.errors import SparkError
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
+from falkirk.spark_setup import broker as local_broker
 
 PARTITIONS = 2
 SIDES = ("plain", "falkirk")

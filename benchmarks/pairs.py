@@ -30,13 +30,13 @@ from falkirk.declare.cut import ByClock, ByRows, Cut, OnArrival
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Delivery, Eager, LogSends
 from falkirk.declare.stream import source_node
-from falkirk.environment.partitions import batch_partitions
-from falkirk.environment.spark import BATCH_POOL, LIVE_POOL
-from falkirk.environment.spark import session as spark_session
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
-from falkirk.processes.query import run_here
-from falkirk.system.durable import write_atomically
+from falkirk.platform.durable import write_atomically
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.partitions import batch_partitions
+from falkirk.spark_setup.spark import BATCH_POOL, LIVE_POOL
+from falkirk.spark_setup.spark import session as spark_session
 from falkirk.theory.ids import LogId, Positions
 from falkirk.theory.offsets import positions_from_json
 

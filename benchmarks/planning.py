@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from benchmarks.report import Report
-from falkirk.environment.spark import session as spark_session
 from falkirk.plan.planner import plan_application
+from falkirk.spark_setup.spark import session as spark_session
 
 #: The plans of the same application, one after the other, in one Spark session.
 PLANS = 4

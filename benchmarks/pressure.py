@@ -28,14 +28,14 @@ from falkirk.declare.cut import OnArrival
 from falkirk.declare.endpoints import Kafka, Sql
 from falkirk.declare.policy import Eager
 from falkirk.declare.stream import source_node
-from falkirk.environment import broker as local_broker
-from falkirk.environment.spark import session as spark_session
 from falkirk.errors import SparkError
-from falkirk.home.folder import attach_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.recovery.ownership.folder import attach_home
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup import broker as local_broker
+from falkirk.spark_setup.spark import session as spark_session
 from falkirk.theory.ids import LogId
 
 TOPIC, TABLE = "events", "kept"

@@ -25,13 +25,13 @@ import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.report import Report
-from falkirk.environment import broker as local_broker
 from falkirk.errors import SparkError
-from falkirk.home.folder import STANDBY
-from falkirk.home.process_records import ProcessRecord
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
-from falkirk.processes.settings import STATE, WARM
+from falkirk.recovery.ownership.folder import STANDBY
+from falkirk.recovery.ownership.process_records import ProcessRecord
+from falkirk.runtime.supervision.settings import STATE, WARM
+from falkirk.spark_setup import broker as local_broker
 
 START_S = 240.0
 #: Results that were on their way at the kill arrive within this time.

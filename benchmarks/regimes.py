@@ -27,11 +27,11 @@ from falkirk.declare.cut import ByClock, OnArrival, records_between
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Delivery, Eager, Ephemeral, FullHistory, LogSends, Policy
 from falkirk.declare.stream import Stream, source_node
-from falkirk.environment import broker as local_broker
-from falkirk.home.folder import attach_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
-from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.recovery.ownership.folder import attach_home
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.spark_setup import broker as local_broker
 from falkirk.theory.ids import LogId
 
 REGIMES = ("ephemeral", "lazy", "eager", "log_sends", "full_history")

@@ -9,9 +9,9 @@ from typing import Any
 from benchmarks.child import Child, serve
 from benchmarks.jobs import JOBS, application, plain
 from falkirk.declare.policy import Delivery
-from falkirk.environment.spark import session as spark_session
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import run_here
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.spark import session as spark_session
 
 PARTITIONS = 2
 #: Variants without Falkirk.

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from demo import search, word_index
-from falkirk.commands.group import Command
-from falkirk.system import private
-from falkirk.system.terminal import Terminal
+from falkirk.platform import private
+from falkirk.platform.terminal import Terminal
+from falkirk.user_tools.commands.group import Command
 
 
 @click.command(cls=Command)

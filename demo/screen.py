@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from demo.load import IndexReader, PageProducer, percentiles_ms
-from falkirk.system.terminal import Terminal
+from falkirk.platform.terminal import Terminal
 
 #: Rates and latencies are those of this many last seconds.
 WINDOW_S = 10.0

@@ -25,15 +25,15 @@ from demo.search_judge import Finding, Run, judge, read_by_rank, read_by_weights
 from demo.search_screen import SearchScreen
 from demo.visitor import Visitor
 from falkirk.checker import outputs_of, read_topic
-from falkirk.decision_store import Store
 from falkirk.declare.application import Application
 from falkirk.declare.cut import OnArrival
 from falkirk.declare.load import load_application
 from falkirk.declare.parts import DeclaredProcessor
-from falkirk.environment import broker as local_broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
-from falkirk.system.terminal import Terminal
+from falkirk.platform.terminal import Terminal
+from falkirk.recovery.decision_store import Store
+from falkirk.spark_setup import broker as local_broker
 
 #: `modules` has one partition, so that "the first n modules" has one meaning, which the checker needs.
 PARTITIONS = {"modules": 1, "queries": 2, "index": 2, "answers": 2}

@@ -16,13 +16,13 @@ from typing import Any, Protocol
 import psutil
 
 from falkirk.declare.load import load_application
-from falkirk.environment import broker as local_broker
-from falkirk.environment.cache import cache_home
 from falkirk.errors import FalkirkError
-from falkirk.home.process_records import ProcessRecord
-from falkirk.processes.coordinator import Coordinator, read_status
-from falkirk.processes.settings import RunSettings
-from falkirk.system.terminal import Terminal
+from falkirk.platform.terminal import Terminal
+from falkirk.recovery.ownership.process_records import ProcessRecord
+from falkirk.runtime.supervision.coordinator import Coordinator, read_status
+from falkirk.runtime.supervision.settings import RunSettings
+from falkirk.spark_setup import broker as local_broker
+from falkirk.spark_setup.cache import cache_home
 
 #: The longest time to wait for a warm standby before the kill. A machine without the memory for one has none.
 STANDBY_S = 90.0

@@ -25,10 +25,10 @@ from falkirk.checker import (
     read_topic,
     render,
 )
-from falkirk.environment import broker as local_broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
-from falkirk.system.terminal import Terminal
+from falkirk.platform.terminal import Terminal
+from falkirk.spark_setup import broker as local_broker
 
 PAGES, INDEX, PARTITIONS = "pages", "index", 2
 #: Seconds without a new change record after which the demo gives up the remaining ones.

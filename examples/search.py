@@ -18,7 +18,7 @@ import os
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.differential import pagerank
+from falkirk.steps.differential import pagerank
 
 DATA = os.environ.get("SEARCH_DATA", ".")  # where tables and files go
 QUERY = "id STRING NOT NULL, user STRING, text STRING"

@@ -39,10 +39,10 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from falkirk import testing
-    from falkirk.batch_steps.call import EpochContext, current_epoch
-    from falkirk.batch_steps.functions import map_rows, stateful
-    from falkirk.batch_steps.joins import join
-    from falkirk.batch_steps.windows import counted, sessions
+    from falkirk.steps.batch.call import EpochContext, current_epoch
+    from falkirk.steps.batch.functions import map_rows, stateful
+    from falkirk.steps.batch.joins import join
+    from falkirk.steps.batch.windows import counted, sessions
 
 #: These names need Spark, so they are imported at their first use: declarations need no Spark.
 _WITH_SPARK = {
@@ -58,7 +58,7 @@ def __getattr__(name: str) -> Any:
         return import_module("falkirk.testing")
     if name not in _WITH_SPARK:
         raise AttributeError(f"module 'falkirk' has no attribute {name!r}")
-    return getattr(import_module(f"falkirk.batch_steps.{_WITH_SPARK[name]}"), name)
+    return getattr(import_module(f"falkirk.steps.batch.{_WITH_SPARK[name]}"), name)
 
 
 __all__ = [

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from falkirk.kafka_client.connection import Connection
-    from falkirk.processes.query import Query
+    from falkirk.runtime.supervision.query import Query
 
 
 class App(Application):
@@ -62,7 +62,7 @@ class App(Application):
             damaged checkpoint. once: process the present input; then the query ends by itself.
         Raises: FalkirkError: before anything runs.
         """
-        from falkirk.processes.query import start_application
+        from falkirk.runtime.supervision.query import start_application
 
         return start_application(self, kafka=kafka, home=home, create_topics=create_topics, force=force, once=once)
 
@@ -74,6 +74,6 @@ class App(Application):
             seconds), and ``conf``, a mapping of Spark settings.
         Raises: DefinitionError: `LEASE_INVALID`; `WAIT_UNSUITABLE`: ``wait`` under spark-submit.
         """
-        from falkirk.commands.run import run_application
+        from falkirk.user_tools.commands.run import run_application
 
         run_application(self, **options)

@@ -6,8 +6,14 @@ from pathlib import Path
 
 import click
 
-from falkirk.commands.group import LazyGroup, RunCommand
-from falkirk.commands.options import (
+from falkirk.declare.load import load_application
+from falkirk.platform import private
+from falkirk.platform.terminal import Terminal
+from falkirk.recovery.ownership.lease import LASTS_S, lease_s
+from falkirk.runtime.supervision.settings import RunSettings
+from falkirk.spark_setup.submitted import add_py_files, spark_conf
+from falkirk.user_tools.commands.group import LazyGroup, RunCommand
+from falkirk.user_tools.commands.options import (
     broker_option,
     file_argument,
     home_option,
@@ -16,29 +22,23 @@ from falkirk.commands.options import (
     master_option,
     running_broker_option,
 )
-from falkirk.commands.run import run_in_terminal
-from falkirk.declare.load import load_application
-from falkirk.environment.submitted import add_py_files, spark_conf
-from falkirk.home.lease import LASTS_S, lease_s
-from falkirk.processes.settings import RunSettings
-from falkirk.system import private
-from falkirk.system.terminal import Terminal
+from falkirk.user_tools.commands.run import run_in_terminal
 
 #: The modules of commands. `falkirk run` starts sooner without them: they import Spark, Arrow and the store.
 _ELSEWHERE = {
-    **dict.fromkeys(("doctor", "jars", "kafka", "setup"), "falkirk.commands.machine"),
-    **dict.fromkeys(("history", "rollback"), "falkirk.commands.rollback"),
-    **dict.fromkeys(("disown", "gc", "stop"), "falkirk.commands.running"),
-    "dashboard": "falkirk.commands.dashboard_command",
-    "init": "falkirk.commands.init",
-    "list": "falkirk.commands.homes:homes",
-    "logs": "falkirk.commands.logs",
-    "peek": "falkirk.commands.peek",
-    "redrive": "falkirk.commands.redrive",
-    "state": "falkirk.commands.state",
-    "status": "falkirk.commands.status",
-    "verify": "falkirk.commands.verify",
-    "why": "falkirk.commands.why",
+    **dict.fromkeys(("doctor", "jars", "kafka", "setup"), "falkirk.user_tools.commands.machine"),
+    **dict.fromkeys(("history", "rollback"), "falkirk.user_tools.commands.rollback"),
+    **dict.fromkeys(("disown", "gc", "stop"), "falkirk.user_tools.commands.running"),
+    "dashboard": "falkirk.user_tools.commands.dashboard_command",
+    "init": "falkirk.user_tools.commands.init",
+    "list": "falkirk.user_tools.commands.homes:homes",
+    "logs": "falkirk.user_tools.commands.logs",
+    "peek": "falkirk.user_tools.commands.peek",
+    "redrive": "falkirk.user_tools.commands.redrive",
+    "state": "falkirk.user_tools.commands.state",
+    "status": "falkirk.user_tools.commands.status",
+    "verify": "falkirk.user_tools.commands.verify",
+    "why": "falkirk.user_tools.commands.why",
 }
 
 
@@ -117,7 +117,7 @@ def run(
     add_py_files(conf)
     app = load_application(file)
     if local:
-        from falkirk.commands.running import local_broker
+        from falkirk.user_tools.commands.running import local_broker
 
         broker, create_topics = local_broker(), True
     run_settings = RunSettings(
@@ -156,12 +156,12 @@ def plan(
     It shows what Falkirk promises for each sink, when results are published, and why. Spark analyses the steps, but
     starts no query. Without a broker, the plan assumes two partitions for each topic, and a note says so.
     """
-    from falkirk.plan.shown.preview import preview
-    from falkirk.plan.shown.screen import WIDTH_MAX
+    from falkirk.plan.explain.preview import preview
+    from falkirk.plan.explain.screen import WIDTH_MAX
 
     app = load_application(file, leased=wait)
     if local:
-        from falkirk.commands.running import local_broker
+        from falkirk.user_tools.commands.running import local_broker
 
         broker = local_broker()
     shown, terminal = preview(app, kafka=broker, home=home, master=master), Terminal()

@@ -14,7 +14,7 @@ from falkirk.errors.conditions.reading import BROKER_MISSING_WRITE
 from falkirk.errors.location import caller
 
 if TYPE_CHECKING:
-    from falkirk.processes.query import Query
+    from falkirk.runtime.supervision.query import Query
 
 
 class WritableStream(Stream):
@@ -49,7 +49,7 @@ class WritableStream(Stream):
             once: process the present input; then the query ends by itself.
         Raises: DefinitionError, GuaranteeError, HomeError, LogError, SparkError: before anything runs.
         """
-        from falkirk.processes.query import start_application  # needs Spark; declarations do not
+        from falkirk.runtime.supervision.query import start_application  # needs Spark; declarations do not
 
         to = as_output_topic(sink, caller())
         if kafka is None:

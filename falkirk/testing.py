@@ -25,11 +25,11 @@ from falkirk.declare.sink import OwnSink, Sink
 from falkirk.errors.conditions.testing import SINK_INVALID_TARGET
 from falkirk.errors.location import caller
 from falkirk.reading import WritableStream, application_of
-from falkirk.spark_runtime.epochs.inputs import ROW
-from falkirk.spark_runtime.sinks.own import OwnTarget
-from falkirk.testkit.kit import ABORT, BEGINNING, Kit
-from falkirk.testkit.values import KafkaRecord
+from falkirk.runtime.spark.epochs.inputs import ROW
+from falkirk.runtime.spark.sinks.own import OwnTarget
 from falkirk.theory.ids import EpochNumber
+from falkirk.user_tools.testkit.kit import ABORT, BEGINNING, Kit
+from falkirk.user_tools.testkit.values import KafkaRecord
 
 __all__ = ["ABORT", "KafkaRecord", "Kit", "check_sink", "crash_between_writes", "run"]
 

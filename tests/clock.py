@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class MovedClock:
-    """A clock as of `falkirk.system.machine_time`, which stands, except while the code under test waits.
+    """A clock as of `falkirk.platform.machine_time`, which stands, except while the code under test waits.
 
     Attributes: now_s: the present time. waits: the times waited so far. meanwhile: called during each wait, at its end.
     """

@@ -11,9 +11,9 @@ from urllib.parse import quote_plus
 import pytest
 from hypothesis import HealthCheck, settings
 
-from falkirk.decision_store import Store
-from falkirk.environment import broker as local_broker
-from falkirk.environment.broker import Broker
+from falkirk.recovery.decision_store import Store
+from falkirk.spark_setup import broker as local_broker
+from falkirk.spark_setup.broker import Broker
 from tests.postgres import Postgres
 from tests.running.shared import shared_broker
 from tests.stores import Place
@@ -97,8 +97,8 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
     The workers of a run share a JVM, except for the worker of `OWN_JVM` (`tests/running/lanes.py`). If the time of each
     test is measured, each has its own.
     """
-    from falkirk.environment.jars import s3_jars
-    from falkirk.environment.spark import session
+    from falkirk.spark_setup.jars import s3_jars
+    from falkirk.spark_setup.spark import session
     from tests.running import lanes, times
     from tests.running.shared import shared_session
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from falkirk.decision_store import Store
-from falkirk.spark_runtime.sinks.folder import FolderTarget
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.sinks.folder import FolderTarget
 from falkirk.theory.ids import EpochNumber
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from falkirk.differential import runs
+from falkirk.steps.differential import runs
 
 Work = Callable[[Iterator[Any]], Iterator[Any]]
 
@@ -51,7 +51,7 @@ def dying(work: Work, mark: Path, what: str, *, torn: bool = False, with_it: int
 
 
 def opening_notes(strike: Callable[[], None]) -> Callable[..., Any]:
-    """Return an `open` for `falkirk.system.durable` that calls `strike` in the middle of a state's note.
+    """Return an `open` for `falkirk.platform.durable` that calls `strike` in the middle of a state's note.
 
     At that moment half of the note is in its temporary file.
     """

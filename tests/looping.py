@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from falkirk.differential import Collection
-from falkirk.differential.graph import Left
+from falkirk.steps.differential import Collection
+from falkirk.steps.differential.graph import Left
 
 Row = tuple[int, int]
 Rows = Counter[Row]

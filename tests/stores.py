@@ -9,9 +9,9 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from falkirk.decision_store import RegionRecord, Store, TailRecord
-from falkirk.decision_store.checkpoint_copies import CheckpointCopy, StateFile
-from falkirk.decision_store.logs import record_void
+from falkirk.recovery.decision_store import RegionRecord, Store, TailRecord
+from falkirk.recovery.decision_store.checkpoint_copies import CheckpointCopy, StateFile
+from falkirk.recovery.decision_store.logs import record_void
 from falkirk.theory.ids import BatchId, CheckpointNumber, LogId, Offset
 
 RECORD = RegionRecord(

@@ -1,8 +1,8 @@
 """Strays for tests: deletes the folders that no epoch uses, and waits for the thread that does it."""
 
-from falkirk.decision_store import Store
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.epochs.strays import Strays
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.epochs.strays import Strays
 from tests.support import PATIENCE
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from falkirk.errors import FalkirkError
-from falkirk.system.data import DataPath, local_path
+from falkirk.platform.data import DataPath, local_path
 
 #: A wait ends with its condition. A machine with other work is several times slower, and a limit that fits an idle one
 #: would fail a test by chance. CI took 24 min for these tests one day, and 67 min another day.

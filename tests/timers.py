@@ -15,8 +15,8 @@ from pyspark.sql import Row
 
 import falkirk as fk
 from falkirk.declare.watermark import Watermark
-from falkirk.live_steps import event_time
-from falkirk.live_steps.python_steps import PythonStep
+from falkirk.steps.live import event_time
+from falkirk.steps.live.python_steps import PythonStep
 from tests.duplicates import BEGAN, DELAY_S, HOSTILE
 
 EXPIRES_S = 20

@@ -16,7 +16,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _PYTHON = "FALKIRK_BUILD_PYTHON"
-_COMPILE = "import sys, pathlib, falkirk.environment.module as module; module.build(pathlib.Path(sys.argv[1]))"
+_COMPILE = "import sys, pathlib, falkirk.spark_setup.module as module; module.build(pathlib.Path(sys.argv[1]))"
 
 
 class WheelHook(BuildHookInterface[Any]):

@@ -64,7 +64,7 @@ def check(scratch: Path, python: str, *, with_jars: bool) -> None:
     say(f"built {wheel.name}, {wheel.stat().st_size:,} bytes")
     cache = scratch / "cache"
     if with_jars:
-        from falkirk.environment.cache import cache_home
+        from falkirk.spark_setup.cache import cache_home
 
         cache.mkdir(mode=0o700)
         if (cache_home() / "jars").is_dir():

@@ -13,7 +13,7 @@ import tempfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from falkirk.environment import jars
+from falkirk.spark_setup import jars
 
 PACKAGES = Path(__file__).with_name("jvm_packages.txt")
 

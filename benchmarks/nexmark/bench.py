@@ -23,14 +23,14 @@ from benchmarks.nexmark.queries import QUERIES, application
 from benchmarks.nexmark.reference import Reference
 from benchmarks.report import Report
 from falkirk.app import App
-from falkirk.commands.dashboard.latency import quantile
-from falkirk.environment import broker as local_broker
-from falkirk.environment.spark import session as spark_session
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import read_range
 from falkirk.kafka_client.topics import Topics
-from falkirk.spark_runtime.status import LATENCY_BOUNDS_S
+from falkirk.runtime.spark.status import LATENCY_BOUNDS_S
+from falkirk.spark_setup import broker as local_broker
+from falkirk.spark_setup.spark import session as spark_session
 from falkirk.theory.ids import Offset, Offsets
+from falkirk.user_tools.commands.dashboard.latency import quantile
 
 PARTITIONS = 2
 #: A query is complete when no result has come for this long after the last event, and its epochs have passed.

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from benchmarks.nexmark.events import KEYS, SCHEMAS
-from falkirk.differential import Collection
+from falkirk.steps.differential import Collection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,10 +22,10 @@ from benchmarks.peers.order import KINDS, SYSTEMS, Case, alternating, latency_ca
 from benchmarks.peers.systems import processor_s, started
 from benchmarks.report import Report, percentile
 from benchmarks.subject import PARTITIONS
-from falkirk.environment import broker as local_broker
 from falkirk.errors import SparkError
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
+from falkirk.spark_setup import broker as local_broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

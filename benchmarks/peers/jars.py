@@ -12,11 +12,11 @@ from typing import Literal
 
 import pyspark
 
-from falkirk.environment.cache import cache_home, filled
-from falkirk.environment.compiler import compile_java
-from falkirk.environment.jars import sha256
-from falkirk.environment.java import find_java
-from falkirk.errors.conditions.environment import DEPENDENCIES_ALTERED, DEPENDENCIES_UNRESOLVED
+from falkirk.errors.conditions.spark_setup import DEPENDENCIES_ALTERED, DEPENDENCIES_UNRESOLVED
+from falkirk.spark_setup.cache import cache_home, filled
+from falkirk.spark_setup.compiler import compile_java
+from falkirk.spark_setup.jars import sha256
+from falkirk.spark_setup.java import find_java
 
 Kind = Literal["flink", "streams"]
 _HERE = Path(__file__).parent

@@ -12,8 +12,8 @@ from benchmarks.child import Child
 from benchmarks.peers.jars import Kind, class_path
 from benchmarks.peers.order import TWINS, Case, newest_checkpoint
 from benchmarks.subject import Running, Subject
-from falkirk.environment.java import find_java
 from falkirk.errors import SparkError
+from falkirk.spark_setup.java import find_java
 
 START_S = 120.0
 _OPENS = tuple(

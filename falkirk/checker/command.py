@@ -15,7 +15,7 @@ from falkirk.checker.secrets import refuse_password, setting
 from falkirk.checker.spill import Space
 from falkirk.checker.types import TYPES
 from falkirk.checker.verdict import Guarantee, Verdict
-from falkirk.system.terminal import Terminal
+from falkirk.platform.terminal import Terminal
 
 _EXPECTED = {
     "exactly-once": Guarantee.EXACTLY_ONCE,

@@ -130,7 +130,7 @@ def at_most(records: int, first: Positions, ends: Positions) -> Positions:
 class ByTime:
     """Complete when event time has passed its end.
 
-    The times of the rows decide, not their number. So rows are first sorted into slices of time (batch_steps/times.py).
+    The times of the rows decide, not their number. So rows are first sorted into slices of time (steps/batch/times.py).
 
     Args:
         column: a TIMESTAMP column of every input. every_us: the length of a slice, in microseconds.

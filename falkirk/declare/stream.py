@@ -1,7 +1,7 @@
 """Stream: a small counterpart of a DataFrame that records its steps, so that only running it needs Spark.
 
 The methods have PySpark's names. Each call returns a new `Stream` with one more `Step`, which knows the user's line.
-The planner replays the steps on a real DataFrame that carries stamps (falkirk/live_steps/stamped.py). It can divide a
+The planner replays the steps on a real DataFrame that carries stamps (falkirk/steps/live/stamped.py). It can divide a
 recorded stream into regions, but not a DataFrame.
 """
 

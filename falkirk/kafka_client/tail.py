@@ -1,7 +1,7 @@
 """Reads a part of an output topic as this home sees it: without void records and without the records of others.
 
 Falkirk's readers skip these records too. A new incarnation reads the tail for its barrier, and a recovery reads the
-results that it cancels (spark_runtime/live/at_rest.py).
+results that it cancels (runtime/spark/live/at_rest.py).
 """
 
 from collections import Counter

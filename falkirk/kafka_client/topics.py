@@ -34,7 +34,7 @@ from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.faults import ClientErrors, away, fault, missing, quiet_options
 from falkirk.kafka_client.internal import ANY_TIME
 from falkirk.kafka_client.replication import unreplicated
-from falkirk.system.machine_time import MachineTime
+from falkirk.platform.machine_time import MachineTime
 from falkirk.theory.ids import LogId, Offset, Offsets
 
 _T = TypeVar("_T")

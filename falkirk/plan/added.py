@@ -4,13 +4,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
-from falkirk.batch_steps.times import sort
 from falkirk.declare.cut import ByClock, ByTime, OnArrival
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Eager
 from falkirk.errors import DefinitionError
-from falkirk.frames.names import STAMP
 from falkirk.plan.batch import BatchInput
+from falkirk.steps.batch.times import sort
+from falkirk.steps.dataframes.names import STAMP
 
 #: The time between two updates of a live processor's view.
 VIEW_EVERY_S = 1.0

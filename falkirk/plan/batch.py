@@ -11,15 +11,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from falkirk.analysis.properties import Properties
 from falkirk.declare.cut import ByClock, ByTime, Cut
 from falkirk.declare.endpoints import Files, Kafka
 from falkirk.declare.parts import DeclaredSink, Iteration
 from falkirk.declare.policy import FullHistory, Lazy, Policy
 from falkirk.declare.stream import Body
 from falkirk.errors.location import SourceLocation
-from falkirk.frames.casts import cast
-from falkirk.frames.names import STAMP
 from falkirk.plan.reasons import (
     Reason,
     Undetermined,
@@ -31,7 +28,10 @@ from falkirk.plan.reasons import (
     same,
 )
 from falkirk.plan.region import BatchLogs
-from falkirk.protocol.layout import Stage, TimeDomain
+from falkirk.recovery.protocol.layout import Stage, TimeDomain
+from falkirk.steps.dataframes.casts import cast
+from falkirk.steps.dataframes.names import STAMP
+from falkirk.steps.static_analysis.properties import Properties
 from falkirk.theory.ids import EpochNumber, LogId
 
 #: The type of the stamps in a parameter that is marked `fk.Stamped`. For a row of a topic, `row` is 0. For a row of

@@ -6,16 +6,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from falkirk.analysis.code import function_digest
-from falkirk.analysis.determinism import InBatch
-from falkirk.analysis.functions import ITSELF
-from falkirk.analysis.python import functions
-from falkirk.analysis.structure import IN_SQL, OF_ROWS, KnownLeaves, digest, structure_of
-from falkirk.batch_steps.rehearsal import Rehearsal
 from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.plan import STATE_APART
+from falkirk.steps.batch.rehearsal import Rehearsal
+from falkirk.steps.static_analysis.code import function_digest
+from falkirk.steps.static_analysis.determinism import InBatch
+from falkirk.steps.static_analysis.functions import ITSELF
+from falkirk.steps.static_analysis.python import functions
+from falkirk.steps.static_analysis.structure import IN_SQL, OF_ROWS, KnownLeaves, digest, structure_of
 
 
 @dataclass(frozen=True, kw_only=True)

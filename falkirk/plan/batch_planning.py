@@ -11,23 +11,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from falkirk.analysis.columns import require_columns
-from falkirk.analysis.escapes import watched
-from falkirk.analysis.properties import batch_properties
-from falkirk.batch_steps.call import Call, EpochContext, calling
-from falkirk.batch_steps.iteration import iterating
-from falkirk.batch_steps.rehearsal import Rehearsal
 from falkirk.declare.cut import SLICE, ByTime, Cut
 from falkirk.declare.parts import DeclaredProcessor, DeclaredSink
 from falkirk.declare.policy import Lazy
 from falkirk.errors.conditions.plan import BATCH_INVALID, BATCH_INVALID_RESULT, POLICY_MISPLACED_LAZY
 from falkirk.errors.spark import SPARK_ERRORS, first_line
-from falkirk.frames.empty import no_rows
-from falkirk.frames.names import STAMP
-from falkirk.frames.quiet import quiet
-from falkirk.inputs import avro
-from falkirk.live_steps import stamped as frames
-from falkirk.live_steps.python_steps import schema_of
 from falkirk.plan import mechanisms
 from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE_PART, Batch, BatchInput, kept_in_words
 from falkirk.plan.batch_determinism import Called, differences_of
@@ -35,6 +23,18 @@ from falkirk.plan.fingerprint import READS, WRITTEN_AS, of_session
 from falkirk.plan.lake import check_table_columns
 from falkirk.plan.promises import check_sink_key
 from falkirk.plan.published import form
+from falkirk.steps.batch.call import Call, EpochContext, calling
+from falkirk.steps.batch.iteration import iterating
+from falkirk.steps.batch.rehearsal import Rehearsal
+from falkirk.steps.dataframes.empty import no_rows
+from falkirk.steps.dataframes.names import STAMP
+from falkirk.steps.dataframes.quiet import quiet
+from falkirk.steps.live import stamped as frames
+from falkirk.steps.live.python_steps import schema_of
+from falkirk.steps.sources import avro
+from falkirk.steps.static_analysis.columns import require_columns
+from falkirk.steps.static_analysis.escapes import watched
+from falkirk.steps.static_analysis.properties import batch_properties
 from falkirk.theory.ids import LogId
 
 

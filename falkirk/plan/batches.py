@@ -17,16 +17,16 @@ from falkirk.errors.conditions.plan import (
     VIEW_OF_CHANGES,
 )
 from falkirk.errors.location import SourceLocation
-from falkirk.frames.names import STAMP
-from falkirk.frames.schemas import own_schema
-from falkirk.inputs.files import file_columns
-from falkirk.live_steps.lookups import PlannedView
-from falkirk.live_steps.stamped import Frame
 from falkirk.plan.added import sorter_of, view_of
 from falkirk.plan.batch import Batch, BatchInput
 from falkirk.plan.batch_planning import plan_batch, stamped
 from falkirk.plan.promises import check_printed
 from falkirk.plan.refusals import check_batch_of_files
+from falkirk.steps.dataframes.names import STAMP
+from falkirk.steps.dataframes.schemas import own_schema
+from falkirk.steps.live.lookups import PlannedView
+from falkirk.steps.live.stamped import Frame
+from falkirk.steps.sources.files import file_columns
 from falkirk.theory.ids import LogId
 
 

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Eager
-from falkirk.environment.spark import writes_elsewhere
 from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
+from falkirk.spark_setup.spark import writes_elsewhere
 
 
 def as_direct(regions: Sequence[Region], batches: Sequence[Batch], session: SparkSession) -> tuple[Batch, ...]:

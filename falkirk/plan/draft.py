@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from falkirk.analysis import columns
-from falkirk.analysis.functions import operation_name
-from falkirk.analysis.udfs import KnownUdf
 from falkirk.declare.nodes import Node, SourceNode
-from falkirk.live_steps.stamped import Frame
 from falkirk.plan.live_determinism import LiveDifferences
 from falkirk.plan.reasons import Undetermined
 from falkirk.plan.unit import numbered_sources
+from falkirk.steps.live.stamped import Frame
+from falkirk.steps.static_analysis import columns
+from falkirk.steps.static_analysis.functions import operation_name
+from falkirk.steps.static_analysis.udfs import KnownUdf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,11 +18,11 @@ from falkirk.declare.nodes import LOOKUP, Node, Step, is_ordered
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
 from falkirk.declare.stream import Stream
-from falkirk.environment.held_views import VIEWS_PLUGIN
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE, ENGINE_UNSUITABLE_GROUP
-from falkirk.frames.names import STAMP
 from falkirk.plan import event_time, joins, python_steps, unions
 from falkirk.plan.recordings import Recordings, node_of
+from falkirk.spark_setup.held_views import VIEWS_PLUGIN
+from falkirk.steps.dataframes.names import STAMP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -135,7 +135,7 @@ def _replaying(
     processor: DeclaredProcessor, recorded: Callable[[DeclaredProcessor], Any], keys: Mapping[str, Sequence[str]]
 ) -> "Callable[..., DataFrame]":
     """Return the recorded steps of a processor as a function of DataFrames with stamps. Args: keys: see `replay`."""
-    from falkirk.batch_steps.replay import replay
+    from falkirk.steps.batch.replay import replay
 
     def body(*given: "DataFrame") -> "DataFrame":
         return replay(node_of(recorded(processor)), dict(zip(processor.reads, given, strict=True)), processor, keys)

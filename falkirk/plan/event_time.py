@@ -10,7 +10,6 @@ until no partition can have an earlier one.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from falkirk.analysis.columns import check_group, plain_keys
 from falkirk.declare.clock import ClockTopic
 from falkirk.declare.keys import key_columns
 from falkirk.declare.nodes import CLOCKED, SourceNode, Step, clocked_by, is_ordered, root_of
@@ -20,9 +19,10 @@ from falkirk.declare.watermark import ProcessingTime, Watermark, watermark_of_st
 from falkirk.declare.windows import is_in_one_partition, split_windows
 from falkirk.errors.conditions.clocks import CLOCK_UNSUITABLE
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_TIMED, EXPIRY_UNSUITABLE, WATERMARK_UNUSED
-from falkirk.live_steps import stamped as frames
-from falkirk.live_steps.stamped import Frame
 from falkirk.plan.fingerprint import KEYED
+from falkirk.steps.live import stamped as frames
+from falkirk.steps.live.stamped import Frame
+from falkirk.steps.static_analysis.columns import check_group, plain_keys
 
 #: Steps that need an event time.
 TIMED = ("dropDuplicates", "windows")

@@ -7,11 +7,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from falkirk.analysis import udfs
-from falkirk.analysis.code import function_digest
-from falkirk.analysis.lineage import Lineage
-from falkirk.analysis.structure import digest
-from falkirk.analysis.udfs import CALL, KnownUdf
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.grouped import LatestValue
 from falkirk.declare.keys import key_columns
@@ -27,11 +22,16 @@ from falkirk.declare.nodes import (
     steps_of,
 )
 from falkirk.errors import DefinitionError
-from falkirk.frames.names import STAMP
-from falkirk.live_steps import stamped as frames
-from falkirk.live_steps.joins import PLACES
-from falkirk.live_steps.stamped import Frame
 from falkirk.plan.published import form, partitioned_by
+from falkirk.steps.dataframes.names import STAMP
+from falkirk.steps.live import stamped as frames
+from falkirk.steps.live.joins import PLACES
+from falkirk.steps.live.stamped import Frame
+from falkirk.steps.static_analysis import udfs
+from falkirk.steps.static_analysis.code import function_digest
+from falkirk.steps.static_analysis.lineage import Lineage
+from falkirk.steps.static_analysis.structure import digest
+from falkirk.steps.static_analysis.udfs import CALL, KnownUdf
 
 #: Settings of the session on which the results of the same steps depend, by their names in a fingerprint.
 _SETTINGS = {"time zone": "spark.sql.session.timeZone", "ANSI mode": "spark.sql.ansi.enabled"}

@@ -20,9 +20,9 @@ from falkirk.plan.reasons import Reason, distinct_reasons, duration_text, in_sho
 from falkirk.plan.region import Region
 from falkirk.plan.shape import layout_of
 from falkirk.plan.unit import Unit
-from falkirk.protocol.layout import Layout
-from falkirk.protocol.ports import Checkpoint
-from falkirk.protocol.rollback import decide_rollback
+from falkirk.recovery.protocol.layout import Layout
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.rollback import decide_rollback
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import INITIAL, CheckpointNumber, LogId
 

@@ -3,20 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from falkirk.analysis import determinism
-from falkirk.analysis.formula import deciding_formulas
-from falkirk.analysis.functions import operation_name
-from falkirk.analysis.properties import IntroducedOperations
 from falkirk.declare.nodes import Node, ProcessorNode, SourceNode, Step, is_ordered, root_of, steps_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Delivery
 from falkirk.errors.conditions.order import ORDER_UNSUITABLE_RESULTS
 from falkirk.errors.conditions.plan import JOIN_UNDETERMINED, NOT_A_STREAM_PROCESSOR
 from falkirk.errors.location import SourceLocation
-from falkirk.live_steps import joins
 from falkirk.plan.draft import Draft
 from falkirk.plan.event_time import JOIN
 from falkirk.plan.recordings import is_declared_as
+from falkirk.steps.live import joins
+from falkirk.steps.static_analysis import determinism
+from falkirk.steps.static_analysis.formula import deciding_formulas
+from falkirk.steps.static_analysis.functions import operation_name
+from falkirk.steps.static_analysis.properties import IntroducedOperations
 
 #: Spark's operators of a join. The live one has another.
 _OPERATORS = {"Join"}

@@ -17,18 +17,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from falkirk.analysis import determinism
-from falkirk.analysis.functions import CLOCK_TIMER, NEWEST_EPOCH
-from falkirk.analysis.lineage import Lineage
-from falkirk.analysis.udfs import CALL, KnownUdf
 from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.declare.nodes import Step
 from falkirk.declare.parts import DeclaredProcessor
-from falkirk.frames.names import STAMP, TIME
-from falkirk.live_steps import stamped as frames
-from falkirk.live_steps.stamped import Frame
 from falkirk.plan import python_steps
 from falkirk.plan.reasons import ANYWHERE, IN_KEY, IN_STATE, SHARED, Undetermined
+from falkirk.steps.dataframes.names import STAMP, TIME
+from falkirk.steps.live import stamped as frames
+from falkirk.steps.live.stamped import Frame
+from falkirk.steps.static_analysis import determinism
+from falkirk.steps.static_analysis.functions import CLOCK_TIMER, NEWEST_EPOCH
+from falkirk.steps.static_analysis.lineage import Lineage
+from falkirk.steps.static_analysis.udfs import CALL, KnownUdf
 
 
 @dataclass(kw_only=True)

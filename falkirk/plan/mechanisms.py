@@ -32,7 +32,6 @@ from falkirk.declare.policy import (
     Policy,
     Snapshots,
 )
-from falkirk.environment.spark import writes_elsewhere
 from falkirk.errors import GuaranteeError
 from falkirk.errors.conditions.objective import OBJECTIVE_REFUSED
 from falkirk.errors.conditions.plan import POLICY_MISPLACED_LIVE, STATE_UNSAVED, TWINS_REFUSED
@@ -40,6 +39,7 @@ from falkirk.errors.location import SourceLocation
 from falkirk.plan.draft import Draft
 from falkirk.plan.reasons import Undetermined, duration_text
 from falkirk.plan.region import Region
+from falkirk.spark_setup.spark import writes_elsewhere
 
 #: The promises for which tentative results must wait in a held log.
 HELD = (Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE)

@@ -2,17 +2,17 @@
 
 The matching topics are a list, as if the user had written it. So the rest of Falkirk knows lists only. Each start
 compares the pattern with the broker again, and what a home has recorded decides whether the list may grow
-(`falkirk/spark_runtime/growth.py`).
+(`falkirk/runtime/spark/growth.py`).
 """
 
 import copy
 from collections.abc import Callable, Iterable
 
-from falkirk.decision_store import Store
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.plan import PATTERN_UNMATCHED
 from falkirk.kafka_client.internal import INTERNAL
+from falkirk.recovery.decision_store import Store
 
 #: The end of the names that Falkirk chooses for topics with dead letters.
 DEAD_LETTERS = ".dead-letters"

@@ -4,13 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from falkirk.analysis.properties import Properties
 from falkirk.declare.clock import ClockTopic
-from falkirk.environment.spark import SPARE_BATCHES
 from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
 from falkirk.plan.requests import PushSource
 from falkirk.plan.unit import Unit
+from falkirk.spark_setup.spark import SPARE_BATCHES
+from falkirk.steps.static_analysis.properties import Properties
 from falkirk.theory.history import History
 
 #: A failure may need a checkpoint of a region that is this many of its intervals old. One interval passes between two

@@ -22,16 +22,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.analysis import columns, determinism
-from falkirk.analysis.formula import deciding_formulas
-from falkirk.analysis.functions import DATED, ITSELF
-from falkirk.analysis.properties import IntroducedOperations, Properties, of_live
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.nodes import Node, SourceNode, Step, all_steps_of, steps_of
 from falkirk.declare.parts import DeclaredProcessor, DeclaredSink
 from falkirk.declare.policy import Delivery, Ephemeral
-from falkirk.environment.held_views import holds_views
 from falkirk.errors.conditions.plan import (
     COLUMN_MISSING_ALL,
     CYCLE,
@@ -42,12 +37,7 @@ from falkirk.errors.conditions.plan import (
     UNSUPPORTED_METHOD,
 )
 from falkirk.errors.location import SourceLocation
-from falkirk.frames.empty import no_rows
-from falkirk.inputs import avro
-from falkirk.inputs.topics import kafka_schema, parse_records, parsing
 from falkirk.kafka_client.internal import internal_topic
-from falkirk.live_steps import stamped as frames
-from falkirk.live_steps.stamped import Frame
 from falkirk.plan import event_time, joins, mechanisms, objective, promises, python_steps, unions
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import as_direct
@@ -60,6 +50,16 @@ from falkirk.plan.refusals import check_home, check_live_step, check_not_files
 from falkirk.plan.region import Hop, Region
 from falkirk.plan.requests import bound, plan_push
 from falkirk.plan.topics import check_declared, dead_letter_topic
+from falkirk.spark_setup.held_views import holds_views
+from falkirk.steps.dataframes.empty import no_rows
+from falkirk.steps.live import stamped as frames
+from falkirk.steps.live.stamped import Frame
+from falkirk.steps.sources import avro
+from falkirk.steps.sources.topics import kafka_schema, parse_records, parsing
+from falkirk.steps.static_analysis import columns, determinism
+from falkirk.steps.static_analysis.formula import deciding_formulas
+from falkirk.steps.static_analysis.functions import DATED, ITSELF
+from falkirk.steps.static_analysis.properties import IntroducedOperations, Properties, of_live
 
 
 def plan_application(app: Application, session: SparkSession, identity: str) -> Plan:

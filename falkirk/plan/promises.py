@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from falkirk.analysis.columns import require_columns
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.policy import Delivery
 from falkirk.errors.conditions.plan import DERIVATIVES_APART, PRINTED_AGAIN, SINK_NEEDS_BATCH, UNDETERMINED_OPERATION
 from falkirk.plan.reasons import Undetermined
+from falkirk.steps.static_analysis.columns import require_columns
 
 
 def check_sink_key(sink: DeclaredSink, columns: Sequence[str]) -> None:

@@ -9,10 +9,10 @@ from hashlib import sha256
 import sqlalchemy as sql
 from pyspark.sql import functions as F
 
-from falkirk.analysis.formula import formulas
 from falkirk.declare.endpoints import Endpoint, Sql
 from falkirk.errors.conditions.plan import DATABASE_UNKNOWN_URL
-from falkirk.live_steps.stamped import Frame, key_column
+from falkirk.steps.live.stamped import Frame, key_column
+from falkirk.steps.static_analysis.formula import formulas
 
 #: The options in a database's URL that identify the database. Other options are about the connection or the user.
 _WHICH_DATABASE = frozenset({"host", "hostaddr", "port", "dbname", "service", "options"})

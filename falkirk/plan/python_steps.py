@@ -11,22 +11,22 @@ from typing import Any
 
 from pyspark.sql.types import NullType, StructField, StructType, _parse_datatype_json_string
 
-from falkirk.analysis import udfs
-from falkirk.analysis.functions import CLOCK_TIMER
-from falkirk.analysis.udfs import ARROW, CALL, ONE_BY_ONE, KnownUdf
 from falkirk.declare.asserting import DeterminismAssertion, assertion_of
 from falkirk.declare.keys import key_columns
 from falkirk.declare.nodes import CLOCKED, Step, functions_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Acknowledged, Snapshots, duration_s
 from falkirk.errors import DefinitionError
-from falkirk.errors.conditions.batch_steps import OPTION_UNKNOWN_POISON
+from falkirk.errors.conditions.batch import OPTION_UNKNOWN_POISON
 from falkirk.errors.conditions.plan import STEP_INVALID_STREAM
-from falkirk.live_steps.python_command import START_S
-from falkirk.live_steps.python_steps import check_types, schema_of
-from falkirk.live_steps.python_udfs import TIMEOUT_S
-from falkirk.live_steps.stamped import Frame
 from falkirk.plan.event_time import JOIN, is_clocked
+from falkirk.steps.live.python_command import START_S
+from falkirk.steps.live.python_steps import check_types, schema_of
+from falkirk.steps.live.python_udfs import TIMEOUT_S
+from falkirk.steps.live.stamped import Frame
+from falkirk.steps.static_analysis import udfs
+from falkirk.steps.static_analysis.functions import CLOCK_TIMER
+from falkirk.steps.static_analysis.udfs import ARROW, CALL, ONE_BY_ONE, KnownUdf
 
 #: The steps that call a function of rows.
 PYTHON_STEPS = ("map_rows", "stateful")

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from falkirk.analysis.functions import CLOCK_TIMER, NEWEST_EPOCH, Nature, entry_of, operation_name
 from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.errors.location import SourceLocation
+from falkirk.steps.static_analysis.functions import CLOCK_TIMER, NEWEST_EPOCH, Nature, entry_of, operation_name
 
 ReasonKind = Literal[
     "deterministic",  # every step gives the same results on replay

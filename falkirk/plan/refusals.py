@@ -6,12 +6,10 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from falkirk.analysis.determinism import DISTINCT, operations
 from falkirk.declare.application import Application
 from falkirk.declare.cut import ByRows
 from falkirk.declare.nodes import Step
 from falkirk.declare.parts import DeclaredProcessor
-from falkirk.environment.spark import writes_elsewhere
 from falkirk.errors.conditions.object_home import HOME_UNSUITABLE
 from falkirk.errors.conditions.plan import (
     CUT_INVALID_FILES,
@@ -19,11 +17,13 @@ from falkirk.errors.conditions.plan import (
     GENERATOR_IN_SELECT,
     VIEW_HAS_NO_EPOCHS_FILES,
 )
-from falkirk.live_steps import stamped as frames
-from falkirk.live_steps.stamped import Frame
 from falkirk.plan.batch import Batch
 from falkirk.plan.python_steps import PYTHON_STEPS, invalid_step
 from falkirk.plan.region import Region
+from falkirk.spark_setup.spark import writes_elsewhere
+from falkirk.steps.live import stamped as frames
+from falkirk.steps.live.stamped import Frame
+from falkirk.steps.static_analysis.determinism import DISTINCT, operations
 
 #: For operations by Catalyst's names: a description, and an alternative.
 _NOT_LIVE = {

@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from falkirk.analysis.functions import CLOCK_TIMER, entry_of, operation_name
 from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.joins import passed
 from falkirk.declare.nodes import LOOKUP, Node, SourceNode, Step, all_steps_of, is_ordered
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Lazy, Policy
 from falkirk.errors.location import SourceLocation
-from falkirk.live_steps.lookups import PlannedView, views_of
 from falkirk.plan.fingerprint import IN_ORDER, KEYED, keyed_step_kind
 from falkirk.plan.reasons import (
     ANYWHERE,
@@ -26,7 +24,9 @@ from falkirk.plan.reasons import (
 )
 from falkirk.plan.step_reasons import cost_of_order, of_step
 from falkirk.plan.unit import numbered_sources
-from falkirk.protocol.layout import Stage
+from falkirk.recovery.protocol.layout import Stage
+from falkirk.steps.live.lookups import PlannedView, views_of
+from falkirk.steps.static_analysis.functions import CLOCK_TIMER, entry_of, operation_name
 from falkirk.theory.ids import LogId
 from falkirk.theory.objective import Choice
 
@@ -197,7 +197,7 @@ class Region:
 
     @property
     def twins(self) -> bool:
-        """Whether two queries compute its results: see falkirk/spark_runtime/live/twin.py."""
+        """Whether two queries compute its results: see falkirk/runtime/spark/live/twin.py."""
         return isinstance(self.policy, Lazy) and self.policy.twins
 
     @property

@@ -16,7 +16,7 @@ from falkirk.errors.conditions.plan import (
     SOURCE_UNREAD,
     TYPE_UNSUITABLE_REQUEST,
 )
-from falkirk.http_requests.fits import unchecked_type
+from falkirk.http_source.fits import unchecked_type
 from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
 

@@ -14,10 +14,10 @@ from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.registry import Registry
 from falkirk.errors.conditions.registry import HOME_DAMAGED_SCHEMAS, SCHEMAS_UNRECORDED
-from falkirk.home.folder import data_folder
 from falkirk.kafka_client.schema_registry import SchemaRegistry, SchemaVersion
-from falkirk.system.data import DataPath
-from falkirk.system.stored import parse_json
+from falkirk.platform.data import DataPath
+from falkirk.platform.stored import parse_json
+from falkirk.recovery.ownership.folder import data_folder
 
 #: The file of a home with the schemas and ids of its topics, by subject.
 SCHEMAS_FILE = "schemas.json"

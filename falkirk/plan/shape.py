@@ -11,10 +11,10 @@ from falkirk.kafka_client.topics import Topics
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import BatchLogs, RegionLogs
 from falkirk.plan.unit import UnitLogs
-from falkirk.protocol.layout import Layout, Stage, TimeDomain
-from falkirk.system.data import DataPath
-from falkirk.system.local_data import LocalData
-from falkirk.system.stored import parse_json
+from falkirk.platform.data import DataPath
+from falkirk.platform.local_data import LocalData
+from falkirk.platform.stored import parse_json
+from falkirk.recovery.protocol.layout import Layout, Stage, TimeDomain
 from falkirk.theory.ids import LogId, LogKind
 
 _FILE = "shape.json"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from falkirk.declare.application import Application
 from falkirk.declare.policy import Lazy
-from falkirk.environment.exposure import is_local
 from falkirk.errors.conditions.plan import SLOTS_MISSING
 from falkirk.kafka_client.topics import Topics
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region
+from falkirk.spark_setup.exposure import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from falkirk.analysis import udfs
 from falkirk.declare.nodes import LOOKUP, Step, roots_of
 from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import ProcessingTime, watermark_of_state
-from falkirk.live_steps.python_udfs import TIMEOUT_S
 from falkirk.plan.python_steps import function_name
 from falkirk.plan.reasons import Reason, ReasonKind, duration_text, listed
+from falkirk.steps.live.python_udfs import TIMEOUT_S
+from falkirk.steps.static_analysis import udfs
 
 #: The steps with event time. All others that have a reason call Python.
 _TIMED = ("dropDuplicates", "windows", "timedJoin")

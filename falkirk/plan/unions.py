@@ -10,9 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from falkirk.analysis import columns, determinism
-from falkirk.analysis.formula import deciding_formulas
-from falkirk.analysis.properties import IntroducedOperations
 from falkirk.declare.application import Application
 from falkirk.declare.nodes import (
     CLOCKED,
@@ -32,12 +29,15 @@ from falkirk.declare.stream import Stream
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.plan import NOT_A_STREAM_PROCESSOR, TOPICS_READ_LIVE
 from falkirk.errors.location import SourceLocation
-from falkirk.live_steps.stamped import attempt
-from falkirk.live_steps.unions import put_beside
 from falkirk.plan.draft import Draft
 from falkirk.plan.event_time import JOIN, is_timed
 from falkirk.plan.fingerprint import KEYED
 from falkirk.plan.recordings import Recordings, is_declared_as, node_of
+from falkirk.steps.live.stamped import attempt
+from falkirk.steps.live.unions import put_beside
+from falkirk.steps.static_analysis import columns, determinism
+from falkirk.steps.static_analysis.formula import deciding_formulas
+from falkirk.steps.static_analysis.properties import IntroducedOperations
 
 
 def has_union(node: Node) -> bool:

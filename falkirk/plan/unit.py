@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from falkirk.errors.location import SourceLocation
 from falkirk.plan.reasons import Reason
-from falkirk.protocol.layout import Stage
+from falkirk.recovery.protocol.layout import Stage
 from falkirk.theory.ids import LogId
 
 T = TypeVar("T")

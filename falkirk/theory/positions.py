@@ -15,7 +15,7 @@ may end early too, since that attempt may have begun too late to read anything. 
   - An incarnation observes no position until a commit covers all results that were published when it opened
     (`is_caught_up`).
   - Where Spark may run further attempts, positions that were observed under batch c + 1 are recorded only after commit
-    c + 1, and only if no task had to run again until then (falkirk/spark_runtime/live/losses.py).
+    c + 1, and only if no task had to run again until then (falkirk/runtime/spark/live/losses.py).
 
 Twins are two queries that publish the same results. The other query may publish results of batch c + 2 before commit
 c + 1, so commits say nothing. `Reached` has the rule for them: how far the published results reach into the input.

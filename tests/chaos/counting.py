@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from falkirk.checker import Guarantee, read_topic
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import APPS, Application, judge_counts, settle, topics_of
 
 #: The counts of apps/counts.py, some of them fenced.

@@ -29,10 +29,10 @@ from falkirk.checker import (
     outputs_of,
     read_topic,
 )
-from falkirk.environment.broker import Broker
-from falkirk.home.process_records import ProcessRecord
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
+from falkirk.recovery.ownership.process_records import ProcessRecord
+from falkirk.spark_setup.broker import Broker
 from tests.chaos import watched
 from tests.support import suspend
 

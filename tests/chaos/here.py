@@ -13,8 +13,8 @@ from typing import Any
 
 from falkirk.declare.load import load_application
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.processes.supervised_region import SupervisedRegion
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.runtime.supervision.supervised_region import SupervisedRegion
 from tests.chaos.watched import Watched
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.checker import read_topic
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests import timers
 from tests.chaos.harness import APPS, Application, Load, strike, topics_of
 from tests.duplicates import BEGAN, DELAY_S

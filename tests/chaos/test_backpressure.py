@@ -11,8 +11,8 @@ from pathlib import Path
 import sqlalchemy as sql
 
 from falkirk.checker import Guarantee
-from falkirk.environment.broker import Broker
-from falkirk.spark_runtime.epochs.runner import BEHIND_MAX
+from falkirk.runtime.spark.epochs.runner import BEHIND_MAX
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import APPS, START_S, Application, Load, judge_counts
 from tests.integration.live import Wire
 from tests.postgres import Postgres

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import AGAIN, LIGHT
 from tests.chaos.regions import Clicks, running
 from tests.timers import broken, histories, is_told

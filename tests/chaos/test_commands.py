@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import Application
 from tests.integration.rolling_back import FILE, back_and_on
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decision_store import Store
-from falkirk.environment.broker import Broker
+from falkirk.recovery.decision_store import Store
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.apps.dying import PLACES
 from tests.chaos.harness import APPS, Load
 from tests.integration.live import Wire

@@ -10,9 +10,9 @@ from demo.load import PageProducer
 from demo.pages import pages
 from demo.word_index import INDEX, PAGES, example, judge
 from falkirk.checker import Guarantee
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import Application
 from tests.support import wait_until
 

@@ -32,9 +32,9 @@ from falkirk.checker import (
     outputs_of,
     read_topic,
 )
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import APPS, Application, Load
 from tests.chaos.shapes import (
     EXTRA,

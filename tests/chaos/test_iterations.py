@@ -18,7 +18,7 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.apps.striking import FAILING, FAILURES, PLACES
 from tests.chaos.harness import APPS, START_S, Application
 from tests.integration.epochs.test_batches import Table

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.regions import RIGHT, Clicks, assert_timed, running
 from tests.duplicates import expected
 

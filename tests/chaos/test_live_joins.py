@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests import joined
 from tests.chaos.harness import Load
 from tests.chaos.regions import RIGHT, running

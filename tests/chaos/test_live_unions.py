@@ -20,8 +20,8 @@ from click.testing import CliRunner, Result
 
 from falkirk.checker import read_topic
 from falkirk.cli import main
-from falkirk.decision_store import Store
-from falkirk.environment.broker import Broker
+from falkirk.recovery.decision_store import Store
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.ids import LogId
 from tests.chaos.harness import APPS, Application, Load, topics_of
 from tests.chaos.regions import RIGHT, Regions

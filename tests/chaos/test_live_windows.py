@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests import windows
 from tests.chaos.regions import RIGHT, Clicks, running
 

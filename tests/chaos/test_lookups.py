@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from falkirk.checker import read_topic
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import APPS, Application, Load, topics_of
 from tests.chaos.regions import Regions
 from tests.chaos.test_live_unions import kill

@@ -20,14 +20,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from falkirk.checker import Guarantee, read_topic
-from falkirk.decision_store import Store
-from falkirk.environment import broker as local_broker
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import STANDBY
-from falkirk.home.process_records import ProcessRecord
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
-from falkirk.processes.settings import STATE
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.ownership.folder import STANDBY
+from falkirk.recovery.ownership.process_records import ProcessRecord
+from falkirk.runtime.supervision.settings import STATE
+from falkirk.spark_setup import broker as local_broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.counting import LANES, Counting, assert_exactly_once, await_results_behind, counting, repeated
 from tests.chaos.harness import LIGHT, Load, judge_counts, strike, topics_of
 from tests.collector import Collector, attributes, collecting

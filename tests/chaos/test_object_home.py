@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import AGAIN, APPS, START_S, Application
 from tests.integration.homes.once import assert_each_once
 from tests.integration.live import Wire

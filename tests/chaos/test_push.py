@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import APPS, Application
 from tests.integration.live import Wire
 from tests.support import wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.counting import assert_exactly_once
 from tests.chaos.harness import LIGHT, Load
 from tests.chaos.test_two_coordinators import LEASE_S, START_S, pair

@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from falkirk.decision_store import Lease
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import attach_home
-from falkirk.home.guard import EXIT_FATAL
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
+from falkirk.recovery.decision_store import Lease
+from falkirk.recovery.ownership.folder import attach_home
+from falkirk.recovery.ownership.guard import EXIT_FATAL
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.counting import Counting, assert_exactly_once
 from tests.chaos.harness import APPS, LIGHT, MOMENTS_MAX, Application, Load
 from tests.postgres import Postgres

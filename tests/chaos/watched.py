@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from falkirk.spark_runtime.live.checkpoint import last_committed_batch
+from falkirk.runtime.spark.live.checkpoint import last_committed_batch
 from tests.support import wait_until
 
 START_S = 400.0

@@ -14,7 +14,7 @@ import psutil
 from falkirk.checker import InputRow, OutputRow, RowPlace, Verdict, check_stateless, read_topic
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import read_range
-from falkirk.spark_runtime.live.checkpoint import last_committed_batch
+from falkirk.runtime.spark.live.checkpoint import last_committed_batch
 from falkirk.theory.stamp import Stamp
 from tests.chaos.harness import Application, judge_counts, topics_of
 from tests.cluster.net import Host

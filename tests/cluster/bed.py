@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 
 from falkirk.checker import Guarantee
-from falkirk.environment import broker as local_broker
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup import broker as local_broker
+from falkirk.spark_setup.broker import Broker
 from tests.cluster.application import Remote, contradictions, repeated, verdicts
 from tests.cluster.net import Host, Net, network
 from tests.cluster.spark import SparkCluster, archived, encrypted, spark_cluster

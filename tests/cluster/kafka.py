@@ -21,10 +21,10 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from falkirk.environment import archive
-from falkirk.environment import broker as local_broker
-from falkirk.environment.jars import broker_jars
-from falkirk.environment.java import find_java
+from falkirk.spark_setup import archive
+from falkirk.spark_setup import broker as local_broker
+from falkirk.spark_setup.jars import broker_jars
+from falkirk.spark_setup.java import find_java
 from tests.support import suspend, wait_until
 
 NODES = (1, 2, 3)

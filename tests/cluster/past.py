@@ -4,18 +4,18 @@ import json
 from dataclasses import dataclass, field
 
 import falkirk as fk
-from falkirk.commands.offline.application import OfflineApplication
-from falkirk.decision_store import RegionRecord, TailRecord
-from falkirk.home.folder import Home
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.internal import KEEP, internal_topic
 from falkirk.plan.region import BatchLogs, RegionLogs
 from falkirk.plan.shape import Shape
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.spark_runtime import lanes
-from falkirk.spark_runtime.context import Storage
-from falkirk.spark_runtime.epochs.at_rest import epoch_log_of
+from falkirk.recovery.decision_store import RegionRecord, TailRecord
+from falkirk.recovery.ownership.folder import Home
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.runtime.spark import lanes
+from falkirk.runtime.spark.context import Storage
+from falkirk.runtime.spark.epochs.at_rest import epoch_log_of
 from falkirk.theory.ids import BatchId, CheckpointNumber, Incarnation, LogId, Offset
+from falkirk.user_tools.commands.history.application import OfflineApplication
 from tests.integration.live import Wire
 from tests.support import on_disk
 

@@ -27,8 +27,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
     UserScramCredentialUpsertion,
 )
 
-from falkirk.environment import broker as local_broker
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup import broker as local_broker
+from falkirk.spark_setup.broker import Broker
 from tests.cluster.tokens import AUDIENCE, TokenServer
 from tests.support import wait_until
 

@@ -12,8 +12,8 @@ import psutil
 import pyspark
 import pytest
 
-from falkirk.environment import archive
-from falkirk.environment.java import find_java
+from falkirk.spark_setup import archive
+from falkirk.spark_setup.java import find_java
 from tests.cluster.net import Host, Net
 from tests.support import wait_until
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs o
 _VERIFY = """
 import json, os, sys
 from click.testing import CliRunner
-from falkirk.commands.verify import verify
+from falkirk.user_tools.commands.verify import verify
 for user, *options in json.loads(sys.argv[1]):
     os.environ["KAFKA_USER"] = user
     told = CliRunner().invoke(verify, [*options, "--json"])

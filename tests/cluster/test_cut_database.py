@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.processes.coordinator import SILENT_S
+from falkirk.runtime.supervision.coordinator import SILENT_S
 from tests.cluster.net import network, refused
 from tests.postgres import Postgres
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(refused() is not None, reason=str(refused()))
 #: Calls the store repeatedly, and prints each answer and its time.
 _ASKING = """
 import sys, threading, time
-from falkirk.decision_store import Store
+from falkirk.recovery.decision_store import Store
 from falkirk.errors import StoreError
 store = Store(sys.argv[1], identity="cut")
 store.take_charge("a test")

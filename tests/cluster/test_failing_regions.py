@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer
 
 from falkirk.checker import read_topic
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import Application
 
 APP = Path(__file__).parent / "apps" / "failing.py"

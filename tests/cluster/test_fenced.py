@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.counting import LANES, Counting, counting, repeated
 from tests.chaos.harness import LIGHT, START_S, Application, Load
 from tests.cluster.reading import Reading

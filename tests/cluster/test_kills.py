@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from falkirk.environment.archive import archive_entry, archive_file
-from falkirk.environment.broker import Broker
-from falkirk.environment.java import find_java
+from falkirk.spark_setup.archive import archive_entry, archive_file
+from falkirk.spark_setup.broker import Broker
+from falkirk.spark_setup.java import find_java
 from tests.chaos.counting import assert_exactly_once, counting
 from tests.chaos.harness import LIGHT, Application, Load
 from tests.chaos.regions import Clicks, assert_timed, running

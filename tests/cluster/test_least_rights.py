@@ -13,16 +13,16 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from falkirk.checker import bounds_now, read_topic
-from falkirk.commands.offline.application import recorded_shape
-from falkirk.commands.origins import Origins
-from falkirk.commands.records import EpochPlace, TopicRecords
-from falkirk.commands.redrive import send_again
 from falkirk.errors import LogError
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.spark_runtime import settling
-from falkirk.spark_runtime.context import Storage
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark import settling
+from falkirk.runtime.spark.context import Storage
 from falkirk.theory.ids import CheckpointNumber, EpochNumber
+from falkirk.user_tools.commands.history.application import recorded_shape
+from falkirk.user_tools.commands.origins import Origins
+from falkirk.user_tools.commands.records import EpochPlace, TopicRecords
+from falkirk.user_tools.commands.redrive import send_again
 from tests.cluster.past import BATCHES, Past
 from tests.cluster.rights import (
     CREATE,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.environment.broker import Broker
-from falkirk.spark_runtime.live.checkpoint import last_committed_batch
+from falkirk.runtime.spark.live.checkpoint import last_committed_batch
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import APPS, Application, topics_of
 from tests.chaos.regions import Regions
 from tests.chaos.test_lookups import Market, judge

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import read_range
 from falkirk.kafka_client.topics import Topics
+from falkirk.spark_setup.broker import Broker
 from tests.chaos import regions
 from tests.chaos.harness import LIGHT, Application, Load, strike
 from tests.cluster.bed import pythons

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from falkirk.checker import Guarantee
-from falkirk.environment import broker as local_broker
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup import broker as local_broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import APPS, Application, Load, judge_counts
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from falkirk.checker import Guarantee
-from falkirk.home.executors import EXIT_S
+from falkirk.recovery.ownership.executors import EXIT_S
 from tests.chaos.harness import Load
 from tests.cluster.application import Remote, repeated, verdicts
 from tests.cluster.bed import PATIENCE_S, Bed, assert_exactly_once, phase, pythons, running

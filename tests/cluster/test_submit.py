@@ -20,9 +20,9 @@ import pytest
 from confluent_kafka import Producer
 
 from falkirk.checker import Guarantee
-from falkirk.environment.broker import Broker
-from falkirk.environment.module import application_jars
-from falkirk.spark_runtime.live.checkpoint import last_committed_batch
+from falkirk.runtime.spark.live.checkpoint import last_committed_batch
+from falkirk.spark_setup.broker import Broker
+from falkirk.spark_setup.module import application_jars
 from tests.chaos.harness import LIGHT, Load, judge_counts, topics_of
 from tests.cluster.reading import Reading
 from tests.cluster.spark import encrypted, spark_class

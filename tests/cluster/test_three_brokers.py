@@ -11,13 +11,13 @@ from typing import TypeVar
 import pytest
 
 from falkirk.errors import LogError, is_away
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.replication import unreplicated
 from falkirk.kafka_client.topics import Topics
-from falkirk.spark_runtime import settling
-from falkirk.spark_runtime.context import Storage
-from falkirk.spark_runtime.settling import settled_ends
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark import settling
+from falkirk.runtime.spark.context import Storage
+from falkirk.runtime.spark.settling import settled_ends
 from tests.chaos.counting import assert_exactly_once, counting, some_behind_a_commit
 from tests.chaos.harness import Load
 from tests.cluster.kafka import NODES, SESSION_S, KafkaCluster

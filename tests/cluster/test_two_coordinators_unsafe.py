@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from falkirk.checker import Guarantee
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import LIGHT, Load, judge_counts, settle
 from tests.chaos.test_two_coordinators import LEASE_S, cut_off_by, pair
 from tests.postgres import Postgres

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import falkirk as fk
-from falkirk.decision_store import Store
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import read_range
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shape import planned_shape
 from falkirk.plan.topics import prepare_topics
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import LogsPort, RegionPort
-from falkirk.spark_runtime.application.logs import KafkaLogs
-from falkirk.spark_runtime.context import Context
-from falkirk.spark_runtime.live.region import LiveRegion
-from falkirk.spark_runtime.sinks import copying, writing
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.recovery.protocol.ports import LogsPort, RegionPort
+from falkirk.runtime.spark.application.logs import KafkaLogs
+from falkirk.runtime.spark.context import Context
+from falkirk.runtime.spark.live.region import LiveRegion
+from falkirk.runtime.spark.sinks import copying, writing
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire
 from tests.simulation.elements import Element, compute

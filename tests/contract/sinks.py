@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from falkirk.spark_runtime.sinks.target import Target
+from falkirk.runtime.spark.sinks.target import Target
 from tests.integration.targets import ROWS, Place, epoch, release_in_part
 
 if TYPE_CHECKING:

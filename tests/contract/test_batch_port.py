@@ -7,14 +7,14 @@ from typing import Protocol
 
 import pytest
 
-from falkirk.decision_store import Store
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.region import BatchLogs
-from falkirk.protocol.layout import Layout, Stage, TimeDomain
-from falkirk.protocol.ports import RegionPort
-from falkirk.spark_runtime.context import Storage
-from falkirk.spark_runtime.epochs.at_rest import BatchAtRest, epoch_log_of
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.recovery.protocol.layout import Layout, Stage, TimeDomain
+from falkirk.recovery.protocol.ports import RegionPort
+from falkirk.runtime.spark.context import Storage
+from falkirk.runtime.spark.epochs.at_rest import BatchAtRest, epoch_log_of
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.simulation.batch import Epoch, SimBatch

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from falkirk.decision_store import Store
 from falkirk.errors import HomeError, InternalError, StoreError
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.system import object_data
-from falkirk.system.copies import has_content
-from falkirk.system.data import DataPath, local_path
-from falkirk.system.local_data import LocalData
-from falkirk.system.object_data import COMPLETE_FILE, WRITTEN, ObjectData
+from falkirk.platform import object_data
+from falkirk.platform.copies import has_content
+from falkirk.platform.data import DataPath, local_path
+from falkirk.platform.local_data import LocalData
+from falkirk.platform.object_data import COMPLETE_FILE, WRITTEN, ObjectData
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.epochs.log import EpochLog
 from falkirk.theory.ids import LogId, Offset
 from tests.objects import BUCKET, ObjectStore
 from tests.support import outcome

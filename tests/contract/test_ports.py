@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.ports import Checkpoint
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.contract.rigs import Place, Rig, SimulatedRig, live_rig

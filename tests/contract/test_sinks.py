@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from falkirk.environment.broker import Broker
 from falkirk.errors import SparkError
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.spark_runtime.context import Context
-from falkirk.spark_runtime.epochs.inputs import ROW
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.context import Context
+from falkirk.runtime.spark.epochs.inputs import ROW
+from falkirk.spark_setup.broker import Broker
 from falkirk.testing import check_sink
 from tests.contract.sinks import ids, keep_contract
 from tests.integration.live import Wire

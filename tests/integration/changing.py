@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructType
 
-from falkirk.differential import Collection
-from falkirk.differential.flow import Advanced, Flow
-from falkirk.differential.graph import Scope, Source
-from falkirk.differential.jobs import Jobs
-from falkirk.differential.rows import DIFFERENCE
-from falkirk.differential.single_task import ALONE_MAX
-from falkirk.differential.state import LoopState
-from falkirk.differential.task import Task, Worker
+from falkirk.steps.differential import Collection
+from falkirk.steps.differential.flow import Advanced, Flow
+from falkirk.steps.differential.graph import Scope, Source
+from falkirk.steps.differential.jobs import Jobs
+from falkirk.steps.differential.rows import DIFFERENCE
+from falkirk.steps.differential.single_task import ALONE_MAX
+from falkirk.steps.differential.state import LoopState
+from falkirk.steps.differential.task import Task, Worker
 
 Row = tuple[Any, ...]
 Edge = tuple[int, int]

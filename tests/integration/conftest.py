@@ -9,16 +9,16 @@ import pytest
 
 import falkirk as fk
 from falkirk.declare.nodes import SourceNode
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.live_steps.stamped import Frame
 from falkirk.plan import planner
 from falkirk.plan.draft import Draft
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.processes import start
-from falkirk.spark_runtime.context import Context
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.context import Context
+from falkirk.runtime.supervision import start
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.live.stamped import Frame
 from tests.integration.functions import SCHEMA
 from tests.integration.live import Wire
 from tests.integration.targets import Place, place

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.support import wait_until
 
 Place = tuple[type, str, bool]

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from falkirk.http_requests.bridge import PACE, Answers, KafkaBridge, Pace, Progress, Requests
-from falkirk.http_requests.service import RequestService
+from falkirk.http_source.bridge import PACE, Answers, KafkaBridge, Pace, Progress, Requests
+from falkirk.http_source.service import RequestService
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.internal import KEEP
 from falkirk.kafka_client.signing import ForeignTally, SigningKey, Verifier, tag_of
-from falkirk.system.machine_time import MachineTime
+from falkirk.platform.machine_time import MachineTime
 from tests.integration.live import Wire
 from tests.support import wait_until
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import falkirk as fk
 from falkirk.checker import Guarantee
-from falkirk.commands.judge import LiveJudge
 from falkirk.kafka_client.connection import Connection
+from falkirk.user_tools.commands.judge import LiveJudge
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import falkirk as fk
 from falkirk.checker import TopicRecord, read_topic
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
-from falkirk.processes.query import Query
+from falkirk.runtime.supervision.query import Query
 from tests.support import wait_until
 
 TIMEOUT_S = 180.0

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from falkirk.cli import main
-from falkirk.decision_store import Store
-from falkirk.environment.broker import Broker
+from falkirk.recovery.decision_store import Store
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import APPS, Load
 from tests.chaos.watched import Watched
 from tests.integration.live import Wire

@@ -18,15 +18,15 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.declare.accepted import as_endpoint
-from falkirk.environment.spark import observing
 from falkirk.errors import SparkError
 from falkirk.errors.location import caller
-from falkirk.spark_runtime.context import Context
-from falkirk.spark_runtime.epochs.inputs import ROW
-from falkirk.spark_runtime.sinks import writing
-from falkirk.spark_runtime.sinks.table import TableTarget
-from falkirk.spark_runtime.sinks.target import Target
-from falkirk.spark_runtime.sinks.targets import target_of
+from falkirk.runtime.spark.context import Context
+from falkirk.runtime.spark.epochs.inputs import ROW
+from falkirk.runtime.spark.sinks import writing
+from falkirk.runtime.spark.sinks.table import TableTarget
+from falkirk.runtime.spark.sinks.target import Target
+from falkirk.runtime.spark.sinks.targets import target_of
+from falkirk.spark_setup.spark import observing
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

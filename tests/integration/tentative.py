@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.checker import read_topic
-from falkirk.decision_store import Store
 from falkirk.declare.policy import Duration
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
+from falkirk.recovery.decision_store import Store
 
 #: Regions of the application, upstream first.
 REGIONS = DRAWN, BY_WORD, COUNTS = "drawn-out", "lots-by-word", "counts"

@@ -17,10 +17,10 @@ import psutil
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from falkirk.environment import broker as local_broker
-from falkirk.environment.broker import Broker
-from falkirk.environment.few_calls import save_calls
-from falkirk.environment.submitted import choose_python
+from falkirk.spark_setup import broker as local_broker
+from falkirk.spark_setup.broker import Broker
+from falkirk.spark_setup.few_calls import save_calls
+from falkirk.spark_setup.submitted import choose_python
 from tests.support import wait_until
 
 #: How long the worker that has started the JVM waits for the others at the end of the run, in seconds.

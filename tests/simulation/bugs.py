@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from falkirk.protocol import recovery, rollback
-from falkirk.protocol.layout import Layout, cut, source_name
-from falkirk.protocol.marks import Marks
-from falkirk.protocol.ports import Checkpoint
-from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.protocol.watermarks import Watermarks
+from falkirk.recovery.protocol import recovery, rollback
+from falkirk.recovery.protocol.layout import Layout, cut, source_name
+from falkirk.recovery.protocol.marks import Marks
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.recovery import RecoveryProtocol
+from falkirk.recovery.protocol.watermarks import Watermarks
 from falkirk.theory import constraints
 from falkirk.theory import rollback as figure_6
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier

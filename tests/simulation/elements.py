@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 
-from falkirk.protocol.layout import Stage
+from falkirk.recovery.protocol.layout import Stage
 
 #: The names of stages without a state begin with this.
 STATELESS = "s"

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from falkirk.decision_store import Recovery, RecoveryState, Release
-from falkirk.decision_store.values import Marked
+from falkirk.recovery.decision_store import Recovery, RecoveryState, Release
+from falkirk.recovery.decision_store.values import Marked
 from falkirk.theory.ids import Offset
 from falkirk.theory.offsets import PartitionRange, merged_ranges
 

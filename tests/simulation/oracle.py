@@ -6,7 +6,7 @@ choice is possible, but all outputs must agree on it.
 
 from collections import defaultdict
 
-from falkirk.protocol.layout import Layout
+from falkirk.recovery.protocol.layout import Layout
 from tests.simulation.elements import Element, compute
 from tests.simulation.world import World
 

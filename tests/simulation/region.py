@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from falkirk.protocol.layout import Stage
-from falkirk.protocol.ports import Checkpoint, Health, LogRange
+from falkirk.recovery.protocol.layout import Stage
+from falkirk.recovery.protocol.ports import Checkpoint, Health, LogRange
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.simulation.elements import Element, compute, partition_of

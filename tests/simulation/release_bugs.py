@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from falkirk.protocol.layout import Layout, cutter_name
-from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.protocol.sinks import Sinks
+from falkirk.recovery.protocol.layout import Layout, cutter_name
+from falkirk.recovery.protocol.recovery import RecoveryProtocol
+from falkirk.recovery.protocol.sinks import Sinks
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId
 from falkirk.theory.metadata import Anywhere, Available

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from falkirk.decision_store import Store
 from falkirk.errors import GuaranteeError, UnrecoverableError
-from falkirk.protocol.layout import Layout, Stage, TimeDomain, sink_name
-from falkirk.protocol.recovery import RecoveryProtocol
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.protocol.layout import Layout, Stage, TimeDomain, sink_name
+from falkirk.recovery.protocol.recovery import RecoveryProtocol
 from falkirk.theory.history import History
 from falkirk.theory.metadata import Anywhere, Checkpoints
 from falkirk.theory.projection import Cuts

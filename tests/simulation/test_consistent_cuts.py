@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from falkirk.errors import FalkirkError
-from falkirk.protocol.consistent_cuts import ConsistentCut, consistent_cuts
-from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.protocol.rollback import RollbackDecision
+from falkirk.recovery.protocol.consistent_cuts import ConsistentCut, consistent_cuts
+from falkirk.recovery.protocol.recovery import RecoveryProtocol
+from falkirk.recovery.protocol.rollback import RollbackDecision
 from tests.simulation.run import Run
 from tests.simulation.test_history import TEN, Idle
 

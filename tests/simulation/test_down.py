@@ -8,9 +8,9 @@ import random
 import pytest
 
 from falkirk.errors import DefinitionError
-from falkirk.protocol import down
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.recovery import RecoveryProtocol
+from falkirk.recovery.protocol import down
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.recovery.protocol.recovery import RecoveryProtocol
 from tests.simulation.elements import Element
 from tests.simulation.memory import MemoryStore
 from tests.simulation.region import HUNG_AFTER_S, SimRegion

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from falkirk.protocol import kept
-from falkirk.protocol.recovery import RecoveryProtocol
+from falkirk.recovery.protocol import kept
+from falkirk.recovery.protocol.recovery import RecoveryProtocol
 from falkirk.theory import history as rule
 from falkirk.theory.history import History
 from tests.simulation.run import LEVELS

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decision_store import Store
 from falkirk.errors import UnrecoverableError
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.recovery import RecoveryProtocol
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.recovery.protocol.recovery import RecoveryProtocol
 from falkirk.theory.times import TopicPartition
 from tests.simulation import oracle
 from tests.simulation.bugs import (

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from falkirk.errors import FalkirkError, LogError
-from falkirk.protocol import recovery as module
-from falkirk.protocol.down import RETRY_S
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.recovery import RecoveryProtocol
+from falkirk.recovery.protocol import recovery as module
+from falkirk.recovery.protocol.down import RETRY_S
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.recovery.protocol.recovery import RecoveryProtocol
 from falkirk.theory.frontier import OffsetFrontier
 from tests.simulation.memory import MemoryStore
 from tests.simulation.region import SimRegion
@@ -168,7 +168,7 @@ def test_without_the_table_it_stops_all(monkeypatch: pytest.MonkeyPatch) -> None
     one, other = Stage(name="one", inputs=("in",), output="x"), Stage(name="other", inputs=("in",), output="y")
     world, recovery = coordinator((one, other))
     monkeypatch.setattr(world.regions["one"], "fence", fails(LogError("SINK_UNSETTLED", "somebody writes there")))
-    monkeypatch.setattr("falkirk.protocol.down.concerns_one", lambda error: False)
+    monkeypatch.setattr("falkirk.recovery.protocol.down.concerns_one", lambda error: False)
     with pytest.raises(LogError):
         recovery.open()
 

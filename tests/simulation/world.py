@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from falkirk.decision_store import Store
-from falkirk.protocol.layout import Layout
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.protocol.layout import Layout
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import Positions
 from falkirk.theory.times import TopicPartition

@@ -131,7 +131,7 @@ UNPICKLED = ("cached property", "single dispatch", "lru_cache", "class in a func
 PROGRAM = """
 import json, sys
 from pyspark import cloudpickle
-from falkirk.analysis.code import function_digest
+from falkirk.steps.static_analysis.code import function_digest
 from tests.unit.digested import CASES, HELPERS, OTHERS, UNPICKLED
 
 number = int(sys.argv[1])

@@ -1,4 +1,4 @@
-"""Conditions of `commands`."""
+"""Conditions of `user_tools/commands`."""
 
 from falkirk.errors import DefinitionError, GuaranteeError, HomeError, LogError, MachineError
 from falkirk.errors.condition import Condition

@@ -1,4 +1,4 @@
-"""Conditions of `decision_store`."""
+"""Conditions of `recovery/decision_store`."""
 
 from falkirk.errors import InternalError, StoreError
 from falkirk.errors.condition import Condition

@@ -1,4 +1,4 @@
-"""Conditions of `differential`."""
+"""Conditions of `steps/differential`."""
 
 from falkirk.errors import DefinitionError
 from falkirk.errors.condition import Condition

@@ -1,4 +1,4 @@
-"""Conditions of `protocol`."""
+"""Conditions of `recovery/protocol`."""
 
 from falkirk.errors import GuaranteeError, UnrecoverableError
 from falkirk.errors.condition import Condition

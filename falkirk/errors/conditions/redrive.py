@@ -1,4 +1,4 @@
-"""Conditions of `redrive`."""
+"""Conditions of `user_tools/redrive`."""
 
 from falkirk.errors import GuaranteeError, LogError
 from falkirk.errors.condition import Condition

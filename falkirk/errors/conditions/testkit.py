@@ -1,4 +1,4 @@
-"""Conditions of `testkit`."""
+"""Conditions of `user_tools/testkit`."""
 
 from falkirk.errors import DefinitionError, SparkError
 from falkirk.errors.condition import Condition

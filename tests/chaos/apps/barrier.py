@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from falkirk.spark_runtime.live import query, region
+from falkirk.runtime.spark.live import query, region
 
 
 def off_if_asked() -> None:

@@ -11,8 +11,8 @@ import os
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.processes.standby import Standby
-from falkirk.system import priority
+from falkirk.platform import priority
+from falkirk.runtime.supervision.standby import Standby
 
 INTERVAL, EVENTS, COUNTS = os.environ.get("INTERVAL", "5 seconds"), os.environ["EVENTS"], os.environ["COUNTS"]
 SCHEMA = "word STRING NOT NULL, n INT"

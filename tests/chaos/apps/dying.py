@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from falkirk.decision_store import Store
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
-from falkirk.processes.query import run_here
-from falkirk.spark_runtime.application import logs
-from falkirk.spark_runtime.sinks import copying
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.application import logs
+from falkirk.runtime.spark.sinks import copying
+from falkirk.runtime.supervision.query import run_here
 from tests.integration.tentative import application
 
 #: The places: which function is called, whether to die before or after it, and how often it is certainly called. At the

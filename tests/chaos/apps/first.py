@@ -7,7 +7,7 @@ published. With `FAULT=expiry` states do not expire, and with `FAULT=timers` tim
 import os
 
 import falkirk as fk
-from falkirk.live_steps.python_steps import PythonStep
+from falkirk.steps.live.python_steps import PythonStep
 from tests.chaos.apps import barrier
 from tests.timers import remembered, without
 

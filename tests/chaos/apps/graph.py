@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.differential import connected_components
+from falkirk.steps.differential import connected_components
 from tests.chaos.apps.striking import strike_anywhere
 
 strike_anywhere(Path(os.environ["DIES"]))

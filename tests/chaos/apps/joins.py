@@ -6,8 +6,8 @@ from dataclasses import replace
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.spark_runtime.outputs import Outputs
-from falkirk.spark_runtime.rows import Barrier
+from falkirk.runtime.spark.outputs import Outputs
+from falkirk.runtime.spark.rows import Barrier
 from tests import joined
 
 app = fk.App("joins")

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from falkirk.plan import planner
 from falkirk.plan.region import Region
-from falkirk.spark_runtime import lanes
-from falkirk.system import processes
+from falkirk.platform import processes
+from falkirk.runtime.spark import lanes
 from tests.chaos.apps.counts import app
 
 FENCED = os.environ.get("FENCED", "").split()

@@ -6,9 +6,9 @@ The environment names the machine. OFF names mechanisms that are switched off, s
 import os
 from pathlib import Path
 
-from falkirk.decision_store import generation
-from falkirk.home import guard, lease
-from falkirk.system import processes
+from falkirk.platform import processes
+from falkirk.recovery.decision_store import generation
+from falkirk.recovery.ownership import guard, lease
 
 MACHINE = os.environ["MACHINE"]
 OFF = os.environ.get("OFF", "").split()

@@ -8,7 +8,7 @@ import os
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.differential import connected_components
+from falkirk.steps.differential import connected_components
 
 app = fk.App("shop", home=os.environ["DATA"], store=os.environ["STORE"], history=2)
 app.source("events", fk.Kafka(os.environ["EVENTS"], schema="n LONG NOT NULL, word STRING"))

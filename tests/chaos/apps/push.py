@@ -5,7 +5,7 @@ import os
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.http_requests.registry import RequestRegistry
+from falkirk.http_source.registry import RequestRegistry
 
 tag = os.environ["TAG"]
 find = RequestRegistry.find

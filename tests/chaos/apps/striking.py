@@ -8,12 +8,12 @@ from typing import Any
 
 from pyspark.sql.classic.dataframe import DataFrame
 
-from falkirk.differential import jobs
-from falkirk.differential import single_task as alone
-from falkirk.differential.jobs import Jobs
-from falkirk.differential.task import Task
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.system import durable
+from falkirk.platform import durable
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.steps.differential import jobs
+from falkirk.steps.differential import single_task as alone
+from falkirk.steps.differential.jobs import Jobs
+from falkirk.steps.differential.task import Task
 from tests.dying import dying, opening_notes
 
 #: The places, in order: (1) in the middle of a file that a worker writes in a round after the first; (2) after at least

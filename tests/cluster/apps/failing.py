@@ -9,7 +9,7 @@ import os
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.processes import coordinator, failures
+from falkirk.runtime.supervision import coordinator, failures
 
 failures.FAILURES_MAX = coordinator.FRUITLESS_MAX = int(os.environ.get("FAILURES", "1"))
 failures.LOSSES_MAX = 2

@@ -8,7 +8,7 @@ import os
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.differential import connected_components
+from falkirk.steps.differential import connected_components
 
 tag, by_token = os.environ["TAG"], os.environ.get("TOKENS")
 broker = fk.Connection(

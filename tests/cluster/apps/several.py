@@ -18,9 +18,9 @@ from pyspark.sql.types import BinaryType
 import falkirk as fk
 from falkirk.plan import planner
 from falkirk.plan.region import Region
-from falkirk.spark_runtime import rows
-from falkirk.spark_runtime.context import Context
-from falkirk.spark_runtime.sinks import topic
+from falkirk.runtime.spark import rows
+from falkirk.runtime.spark.context import Context
+from falkirk.runtime.spark.sinks import topic
 
 if os.environ.get("ATTEMPTS") == "any":
     rows.first_attempt_only = lambda value: value

@@ -11,8 +11,8 @@ from functools import partial
 import pyspark.cloudpickle as cloudpickle
 
 import falkirk as fk
-from falkirk.live_steps.python_steps import PythonStep
 from falkirk.plan import python_steps
+from falkirk.steps.live.python_steps import PythonStep
 from tests import timers
 from tests.chaos.apps import barrier
 

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.differential import Collection, connected_components, pagerank, shortest_paths
+from falkirk.steps.differential import Collection, connected_components, pagerank, shortest_paths
 from tests.integration.changing import (
     EDGES,
     Changing,

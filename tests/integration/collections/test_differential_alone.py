@@ -14,11 +14,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.differential import connected_components, in_memory, runs, shortest_paths
-from falkirk.differential.expressions import Steps, Unsuitable
-from falkirk.differential.hashing import hash_of, partition_of_hash
-from falkirk.differential.jobs import Jobs
-from falkirk.differential.single_task import ALONE_MAX, SingleTask
+from falkirk.steps.differential import connected_components, in_memory, runs, shortest_paths
+from falkirk.steps.differential.expressions import Steps, Unsuitable
+from falkirk.steps.differential.hashing import hash_of, partition_of_hash
+from falkirk.steps.differential.jobs import Jobs
+from falkirk.steps.differential.single_task import ALONE_MAX, SingleTask
 from tests.integration.changing import EDGES, Changing, Row, added, components, shuffled, sources, taken, there
 
 KEYS = "a LONG, b INT, c STRING, d STRING NOT NULL, e BOOLEAN, f DATE, g TINYINT, h TIMESTAMP, i DOUBLE"

@@ -8,11 +8,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.differential import connected_components, jobs
-from falkirk.differential.runs import UNREADABLE_STATE
-from falkirk.differential.single_task import ALONE_MAX, SingleTask
-from falkirk.differential.state import sweep
-from falkirk.differential.task import Merge, Task
+from falkirk.steps.differential import connected_components, jobs
+from falkirk.steps.differential.runs import UNREADABLE_STATE
+from falkirk.steps.differential.single_task import ALONE_MAX, SingleTask
+from falkirk.steps.differential.state import sweep
+from falkirk.steps.differential.task import Merge, Task
 from tests.dying import dying
 from tests.integration.changing import EDGES, Changing, Row, components, shuffled, there
 

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from falkirk.differential import Collection
-from falkirk.differential.single_task import ALONE_MAX
+from falkirk.steps.differential import Collection
+from falkirk.steps.differential.single_task import ALONE_MAX
 from tests.integration.changing import Changing, Row, Rows, added, row_of, taken, there
 
 NUMBERS = [None, 0.0, -0.0, math.nan, 1.0, -1.5, math.inf, -math.inf]

@@ -13,8 +13,8 @@ from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.differential import Collection, connected_components, pagerank, shortest_paths
-from falkirk.differential.jobs import Jobs
+from falkirk.steps.differential import Collection, connected_components, pagerank, shortest_paths
+from falkirk.steps.differential.jobs import Jobs
 from tests.integration.changing import EDGES, Changing, Row, Rows, added, components, taken, there
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"

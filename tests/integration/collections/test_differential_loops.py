@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.differential import Collection, connected_components, fixpoint, jobs
-from falkirk.differential.jobs import Jobs
-from falkirk.differential.program import program_digest, program_of
-from falkirk.differential.schedule import Rounds
-from falkirk.differential.single_task import ALONE_MAX
+from falkirk.steps.differential import Collection, connected_components, fixpoint, jobs
+from falkirk.steps.differential.jobs import Jobs
+from falkirk.steps.differential.program import program_digest, program_of
+from falkirk.steps.differential.schedule import Rounds
+from falkirk.steps.differential.single_task import ALONE_MAX
 from tests.integration.changing import (
     EDGES,
     Changing,

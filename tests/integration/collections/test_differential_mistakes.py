@@ -8,12 +8,12 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from falkirk.declare.asserting import deterministic
-from falkirk.differential import Collection, fixpoint
-from falkirk.differential.collection import LoopLimits, limits
-from falkirk.differential.graph import LoopGraph, Reduced, Scope, Source
-from falkirk.differential.operators import Group
-from falkirk.differential.program import program_digest, program_of
 from falkirk.errors import DefinitionError
+from falkirk.steps.differential import Collection, fixpoint
+from falkirk.steps.differential.collection import LoopLimits, limits
+from falkirk.steps.differential.graph import LoopGraph, Reduced, Scope, Source
+from falkirk.steps.differential.operators import Group
+from falkirk.steps.differential.program import program_digest, program_of
 
 COLUMNS = "k STRING, v INT, d DOUBLE, many ARRAY<INT>, long INTERVAL DAY TO SECOND, nothing VOID"
 Program = Callable[[Collection], Any]

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.differential import Collection
-from falkirk.differential.single_task import ALONE_MAX
+from falkirk.steps.differential import Collection
+from falkirk.steps.differential.single_task import ALONE_MAX
 from tests.integration.changing import Changing
 from tests.looping import STEPS, Built, Plain, Rows, changed, drawn
 

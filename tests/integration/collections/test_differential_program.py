@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.declare.asserting import deterministic
-from falkirk.differential import Collection
-from falkirk.differential.graph import Scope, Source
-from falkirk.differential.program import program_digest, program_of
 from falkirk.errors import DefinitionError
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
+from falkirk.steps.differential import Collection
+from falkirk.steps.differential.graph import Scope, Source
+from falkirk.steps.differential.program import program_digest, program_of
 from tests.integration.planning import line_of
 from tests.integration.plans.test_plan_clocks import DIFFER, SCHEMA
 

@@ -12,26 +12,26 @@ import networkx as nx
 import pytest
 
 import falkirk as fk
-from falkirk.batch_steps.in_epoch import BatchState
-from falkirk.commands.offline.application import OfflineApplication
-from falkirk.decision_store.values import CheckpointRecord
-from falkirk.differential import Collection, connected_components
-from falkirk.differential.jobs import Jobs
-from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError
-from falkirk.home.folder import Home, open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import run_here
-from falkirk.spark_runtime import retry
-from falkirk.spark_runtime.epochs.inputs import Inputs
-from falkirk.spark_runtime.epochs.jobs import EpochJobs
-from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
-from falkirk.spark_runtime.epochs.run import Run
-from falkirk.spark_runtime.epochs.runner import EpochRunner
-from falkirk.spark_runtime.epochs.states import States
-from falkirk.spark_runtime.sinks.table import TableTarget
-from falkirk.system import durable
-from falkirk.system.local_data import LocalData
+from falkirk.platform import durable
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store.values import CheckpointRecord
+from falkirk.recovery.ownership.folder import Home, open_home
+from falkirk.runtime.spark import retry
+from falkirk.runtime.spark.epochs.inputs import Inputs
+from falkirk.runtime.spark.epochs.jobs import EpochJobs
+from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
+from falkirk.runtime.spark.epochs.run import Run
+from falkirk.runtime.spark.epochs.runner import EpochRunner
+from falkirk.runtime.spark.epochs.states import States
+from falkirk.runtime.spark.sinks.table import TableTarget
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.batch.in_epoch import BatchState
+from falkirk.steps.differential import Collection, connected_components
+from falkirk.steps.differential.jobs import Jobs
+from falkirk.user_tools.commands.history.application import OfflineApplication
 from tests.dying import opening_notes
 from tests.integration.cutting import Place, cut_off_at, run_until_cut_off
 from tests.integration.epochs.test_batches import Table

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.batch_steps import iteration
-from falkirk.commands.offline.application import OfflineApplication
 from falkirk.declare.parts import UNFINISHED
-from falkirk.differential import Collection, connected_components
-from falkirk.differential.flow import Flow
-from falkirk.differential.single_task import ALONE_MAX
-from falkirk.differential.state import LoopState
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import run_here
-from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.batch import iteration
+from falkirk.steps.differential import Collection, connected_components
+from falkirk.steps.differential.flow import Flow
+from falkirk.steps.differential.single_task import ALONE_MAX
+from falkirk.steps.differential.state import LoopState
+from falkirk.user_tools.commands.history.application import OfflineApplication
 from tests.integration.changing import Row, added, taken
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire

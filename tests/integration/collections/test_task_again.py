@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.differential import runs
-from falkirk.differential.single_task import ALONE_MAX, SingleTask
-from falkirk.differential.task import FileName, Task
+from falkirk.steps.differential import runs
+from falkirk.steps.differential.single_task import ALONE_MAX, SingleTask
+from falkirk.steps.differential.task import FileName, Task
 from tests.dying import Work, dying
 from tests.integration.attempts import tasks_run_again
 from tests.integration.changing import EDGES, Changing, Row, shuffled, there, three_rounds, three_rounds_plainly

@@ -10,14 +10,14 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.commands.redrive import send_again
-from falkirk.environment.broker import Broker
 from falkirk.errors import DefinitionError
-from falkirk.home.folder import attach_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shape import read_shape
-from falkirk.processes.query import run_here
+from falkirk.recovery.ownership.folder import attach_home
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.user_tools.commands.redrive import send_again
 from tests.integration.live import Wire
 from tests.support import wait_until
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.decision_store import Store
-from falkirk.environment.broker import Broker
 from falkirk.errors import SparkError
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.batch import Batch
-from falkirk.processes.query import run_here
-from falkirk.spark_runtime.epochs.jobs import EpochJobs
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.sinks.table import TableTarget
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.epochs.jobs import EpochJobs
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.sinks.table import TableTarget
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
 from tests.integration.batches import ROWS, application, walking
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.epochs.test_batches import WORDS, Table

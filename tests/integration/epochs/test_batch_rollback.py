@@ -17,15 +17,15 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.checker import Guarantee
 from falkirk.cli import main
-from falkirk.commands.judge_batches import batch_judge
-from falkirk.commands.offline.application import OfflineApplication
-from falkirk.environment.broker import Broker
 from falkirk.errors import GuaranteeError, HomeError
-from falkirk.home.folder import Home, open_home
-from falkirk.home.requests import ask_for_rollback
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import read_range
-from falkirk.processes.query import Query, run_here
+from falkirk.recovery.ownership.folder import Home, open_home
+from falkirk.recovery.ownership.requests import ask_for_rollback
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.user_tools.commands.history.application import OfflineApplication
+from falkirk.user_tools.commands.judge_batches import batch_judge
 from tests.chaos.harness import Load, judge_counts
 from tests.integration.batches import ROWS, application
 from tests.integration.epochs.test_batch_failures import assert_walk

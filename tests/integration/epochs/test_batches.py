@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy as sql
 
-from falkirk.environment.broker import Broker
-from falkirk.processes.query import Query
+from falkirk.runtime.supervision.query import Query
+from falkirk.spark_setup.broker import Broker
 from falkirk.testing import run
 from tests.integration.batches import ROWS, application
 from tests.integration.live import Wire

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError, SparkError
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.epochs.jobs import EpochJobs
-from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.spark.epochs.jobs import EpochJobs
+from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire, await_one
 from tests.support import wait_until
@@ -81,7 +81,7 @@ class Gate:
 def gate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Gate:
     """A gate, and how many epochs run at once."""
     how, at_once = request.param
-    monkeypatch.setattr("falkirk.spark_runtime.epochs.run._EPOCHS_AT_ONCE", at_once)
+    monkeypatch.setattr("falkirk.runtime.spark.epochs.run._EPOCHS_AT_ONCE", at_once)
     return Gate(how, monkeypatch)
 
 

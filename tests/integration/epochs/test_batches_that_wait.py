@@ -9,9 +9,9 @@ import sqlalchemy as sql
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.integration.batches import ROWS, application
 from tests.integration.epochs.test_batches import WORDS, Table
 from tests.integration.live import Wire, await_one

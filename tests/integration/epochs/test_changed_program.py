@@ -11,14 +11,14 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.commands.offline.application import OfflineApplication
-from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.planner import plan_application
-from falkirk.processes.query import run_here
-from falkirk.spark_runtime.epochs import region
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.epochs import region
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.user_tools.commands.history.application import OfflineApplication
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire, await_one
 

@@ -13,16 +13,16 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.planner import plan_application
-from falkirk.spark_runtime.context import Context
-from falkirk.spark_runtime.epochs.at_rest import epoch_log_of
-from falkirk.spark_runtime.epochs.files import FileLog
-from falkirk.spark_runtime.epochs.jobs import Shared
-from falkirk.spark_runtime.epochs.log import Epoch
-from falkirk.spark_runtime.epochs.region import BatchRegion
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.context import Context
+from falkirk.runtime.spark.epochs.at_rest import epoch_log_of
+from falkirk.runtime.spark.epochs.files import FileLog
+from falkirk.runtime.spark.epochs.jobs import Shared
+from falkirk.runtime.spark.epochs.log import Epoch
+from falkirk.runtime.spark.epochs.region import BatchRegion
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

@@ -20,25 +20,25 @@ from pyspark.sql import Observation, Window
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.analysis.structure import KnownLeaves, digest, structure_of
-from falkirk.decision_store import Store
 from falkirk.declare.policy import Policy
-from falkirk.environment.broker import Broker
-from falkirk.environment.spark import observing
 from falkirk.errors import HomeError, InternalError
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.live_steps import stamped as frames
 from falkirk.plan.planner import plan_application
-from falkirk.processes.query import run_here
-from falkirk.spark_runtime.context import Context
-from falkirk.spark_runtime.epochs import region
-from falkirk.spark_runtime.epochs.direct import _around
-from falkirk.spark_runtime.epochs.inputs import ROW
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.epochs.run import Run
-from falkirk.spark_runtime.sinks import writing
-from falkirk.spark_runtime.sinks.topic import TopicTarget
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.context import Context
+from falkirk.runtime.spark.epochs import region
+from falkirk.runtime.spark.epochs.direct import _around
+from falkirk.runtime.spark.epochs.inputs import ROW
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.epochs.run import Run
+from falkirk.runtime.spark.sinks import writing
+from falkirk.runtime.spark.sinks.topic import TopicTarget
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.spark_setup.spark import observing
+from falkirk.steps.live import stamped as frames
+from falkirk.steps.static_analysis.structure import KnownLeaves, digest, structure_of
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire, failed
 from tests.support import wait_until
@@ -268,7 +268,7 @@ def test_what_does_not_fit_is_a_dead_letter_once(spark: "SparkSession", broker: 
 def test_a_program_is_the_same_in_another_process(spark: "SparkSession", home: Path) -> None:
     """Otherwise an interrupted epoch would never be completed."""
     asked = (
-        "from falkirk.environment.spark import session; from tests.integration.epochs.test_direct import program;"
+        "from falkirk.spark_setup.spark import session; from tests.integration.epochs.test_direct import program;"
         "spark = session('other', master='local[2]'); list(map(lambda n: spark.range(n).count(), range(3)));"
         "print(program(spark, 'n + 1'))"
     )

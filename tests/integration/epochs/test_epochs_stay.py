@@ -9,16 +9,16 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.commands.offline.application import OfflineApplication
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import run_here
-from falkirk.protocol.layout import Stage, TimeDomain
-from falkirk.protocol.ports import LogRange
-from falkirk.spark_runtime.epochs.at_rest import BatchAtRest
-from falkirk.spark_runtime.epochs.log import Epoch
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.recovery.protocol.layout import Stage, TimeDomain
+from falkirk.recovery.protocol.ports import LogRange
+from falkirk.runtime.spark.epochs.at_rest import BatchAtRest
+from falkirk.runtime.spark.epochs.log import Epoch
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.frontier import Frontier
+from falkirk.user_tools.commands.history.application import OfflineApplication
 from tests.integration.epochs.test_batches import WORDS, Table
 from tests.integration.live import Wire, await_one
 

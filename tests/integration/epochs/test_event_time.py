@@ -14,11 +14,11 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire
 from tests.integration.users import chain
 from tests.support import wait_until

@@ -11,16 +11,16 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.commands.offline.application import OfflineApplication
-from falkirk.environment.broker import Broker
 from falkirk.errors import DefinitionError
-from falkirk.frames.names import BAD, STAMP
-from falkirk.home.folder import open_home
-from falkirk.inputs.files import file_rows
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.planner import plan_application
-from falkirk.spark_runtime.epochs.files import FileLog
-from falkirk.spark_runtime.sinks.table import TableTarget
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.epochs.files import FileLog
+from falkirk.runtime.spark.sinks.table import TableTarget
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.dataframes.names import BAD, STAMP
+from falkirk.steps.sources.files import file_rows
+from falkirk.user_tools.commands.history.application import OfflineApplication
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import falkirk as fk
-from falkirk.commands.offline.application import OfflineApplication
 from falkirk.declare.policy import Policy
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import run_here
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.user_tools.commands.history.application import OfflineApplication
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire, await_one
 

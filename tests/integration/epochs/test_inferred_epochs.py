@@ -14,12 +14,12 @@ import pytest
 
 from falkirk.declare.cut import OnArrival
 from falkirk.declare.load import load_application
-from falkirk.environment.broker import Broker
 from falkirk.errors import FalkirkError, InternalError
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.guarantees import promises_of
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import APPS
 from tests.chaos.shapes import Shapes
 from tests.chaos.test_inferred import SEEDS, Events, Run, judge_chain, judge_kept, judge_rows, judge_sums

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.errors import LogError
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire, await_one, failed
 from tests.support import wait_until
 

@@ -20,19 +20,19 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.checker import EpochFault, EpochsVerdict, Guarantee
-from falkirk.commands import judge_batches, judge_places
-from falkirk.commands.judge_batches import BatchJudge, batch_judge
-from falkirk.commands.origins import Origins
-from falkirk.commands.records import RecordPlace, TopicRecords
-from falkirk.commands.verify import outputs
-from falkirk.decision_store import ForgottenEpochs
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.shape import read_shape
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.context import Storage
-from falkirk.spark_runtime.epochs.jobs import EpochJobs
+from falkirk.recovery.decision_store import ForgottenEpochs
+from falkirk.runtime.spark.context import Storage
+from falkirk.runtime.spark.epochs.jobs import EpochJobs
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.ids import EpochNumber
+from falkirk.user_tools.commands import judge_batches, judge_places
+from falkirk.user_tools.commands.judge_batches import BatchJudge, batch_judge
+from falkirk.user_tools.commands.origins import Origins
+from falkirk.user_tools.commands.records import RecordPlace, TopicRecords
+from falkirk.user_tools.commands.verify import outputs
 from tests.integration.live import Wire, await_one
 from tests.support import on_disk
 

@@ -11,18 +11,18 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
-from falkirk.inputs import reads
-from falkirk.inputs.topics import parsing
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import Message, read_messages
 from falkirk.kafka_client.void import Void
 from falkirk.plan.batch import BatchInput
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.context import Storage
-from falkirk.spark_runtime.epochs.inputs import FitColumns, Inputs
-from falkirk.spark_runtime.epochs.log import Epoch
-from falkirk.spark_runtime.sinks import copying
+from falkirk.runtime.spark.context import Storage
+from falkirk.runtime.spark.epochs.inputs import FitColumns, Inputs
+from falkirk.runtime.spark.epochs.log import Epoch
+from falkirk.runtime.spark.sinks import copying
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.sources import reads
+from falkirk.steps.sources.topics import parsing
 from falkirk.theory.ids import Incarnation, LogId, Offset
 from tests.integration.live import Wire, await_one
 

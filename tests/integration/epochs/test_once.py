@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
-from falkirk.processes.query import Query
+from falkirk.runtime.supervision.query import Query
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

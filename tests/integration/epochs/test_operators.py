@@ -15,18 +15,18 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.batch_steps.call import calling
-from falkirk.batch_steps.in_epoch import InEpoch
-from falkirk.batch_steps.replay import replay
-from falkirk.batch_steps.times import COMPLETE, marks_after, sort
 from falkirk.declare.cut import SLICE, ByTime
 from falkirk.declare.nodes import ProcessorNode
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.errors import DefinitionError
 from falkirk.errors.location import caller
-from falkirk.frames.names import STAMP
 from falkirk.plan.batch import STAMP_TYPE
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.steps.batch.call import calling
+from falkirk.steps.batch.in_epoch import InEpoch
+from falkirk.steps.batch.replay import replay
+from falkirk.steps.batch.times import COMPLETE, marks_after, sort
+from falkirk.steps.dataframes.names import STAMP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

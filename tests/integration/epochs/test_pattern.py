@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import run_here
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire, await_one
 from tests.support import wait_until
 

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import run_here
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire
 from tests.registries import FakeRegistry, wire
 from tests.support import wait_until

@@ -11,16 +11,16 @@ import pytest
 from demo.pages import words
 from demo.search import example
 from demo.search_judge import Run, judge
-from falkirk.batch_steps.call import EpochContext, calling
-from falkirk.batch_steps.in_epoch import InEpoch
-from falkirk.batch_steps.iteration import Iterating
-from falkirk.batch_steps.loop_files import LoopFolders
-from falkirk.batch_steps.rehearsal import Rehearsal
-from falkirk.batch_steps.replay import replay
 from falkirk.checker import OutputRow, RowPlace
 from falkirk.declare.load import load_application
 from falkirk.plan.recordings import Recordings, node_of
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.steps.batch.call import EpochContext, calling
+from falkirk.steps.batch.in_epoch import InEpoch
+from falkirk.steps.batch.iteration import Iterating
+from falkirk.steps.batch.loop_files import LoopFolders
+from falkirk.steps.batch.rehearsal import Rehearsal
+from falkirk.steps.batch.replay import replay
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

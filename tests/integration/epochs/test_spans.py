@@ -7,12 +7,12 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.errors import SparkError
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import run_here
-from falkirk.processes.spans import ENDPOINTS
-from falkirk.spark_runtime.epochs.jobs import EpochJobs
+from falkirk.runtime.spark.epochs.jobs import EpochJobs
+from falkirk.runtime.supervision.query import run_here
+from falkirk.runtime.supervision.spans import ENDPOINTS
+from falkirk.spark_setup.broker import Broker
 from tests.collector import attributes, collecting
 from tests.integration.live import Wire, await_one
 

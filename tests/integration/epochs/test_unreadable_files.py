@@ -19,14 +19,14 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.errors.spark import SPARK_ERRORS
-from falkirk.inputs import files
-from falkirk.inputs.files import file_rows
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import run_here
-from falkirk.spark_runtime.epochs.files import FileLog
-from falkirk.spark_runtime.epochs.pipes import end_pipe, ended_pipes
+from falkirk.runtime.spark.epochs.files import FileLog
+from falkirk.runtime.spark.epochs.pipes import end_pipe, ended_pipes
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.sources import files
+from falkirk.steps.sources.files import file_rows
 from tests.integration.cutting import run_until_cut_off
 from tests.integration.epochs.test_batches import Table
 from tests.integration.epochs.test_files import put
@@ -133,7 +133,7 @@ def test_files_that_can_not_be_read_are_left_out_and_named(
     JVM. The one of many rows gave a dead letter for each row: a file of 369 bytes gave 20 million."""
     monkeypatch.setattr(files, "ROWS_MAX", 10_000)
     monkeypatch.setattr(files, "ROWS_PER_BYTE_MAX", 100)
-    monkeypatch.setattr("falkirk.spark_runtime.epochs.files.NAMED_MAX", 11)
+    monkeypatch.setattr("falkirk.runtime.spark.epochs.files.NAMED_MAX", 11)
     wire, database, folder = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db", tmp_path / "in"
     events, words, sent = wire.topic("events"), Table(database, "words"), Counter[str]()
     for form in ("json", "csv", "parquet"):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from falkirk.environment import objects as local_objects
+from falkirk.spark_setup import objects as local_objects
 from tests.objects import KEY, SECRET, ObjectStore
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
-from falkirk.processes import supervised_region
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.live.checkpoint import committed_batches
+from falkirk.runtime.spark.live.checkpoint import committed_batches
+from falkirk.runtime.supervision import supervised_region
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import run_here
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
 from tests.disks import small_disk
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire

@@ -10,14 +10,14 @@ from pathlib import Path
 import psutil
 
 from falkirk.declare.load import load_application
-from falkirk.environment.broker import Broker
 from falkirk.errors import FalkirkError
-from falkirk.home.claim import MARK, Claim
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.coordinator import Coordinator
-from falkirk.processes.settings import RunSettings
-from falkirk.processes.starting import start_process
+from falkirk.recovery.ownership.claim import MARK, Claim
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.supervision.coordinator import Coordinator
+from falkirk.runtime.supervision.settings import RunSettings
+from falkirk.runtime.supervision.starting import start_process
+from falkirk.spark_setup.broker import Broker
 from tests.support import wait_until
 
 APPLICATION = """
@@ -30,7 +30,7 @@ app.sink("out", "events", fk.Kafka("out"))
 #: The host, with a dummy process in place of Spark's.
 HOST = """
 import pathlib, signal, subprocess, sys
-from falkirk.processes import process as host, start
+from falkirk.runtime.supervision import process as host, start
 
 def session(*args, **settings):
     child = subprocess.Popen(["sleep", "1000"])

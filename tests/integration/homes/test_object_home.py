@@ -12,21 +12,21 @@ from pyarrow import parquet
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.commands.offline.application import OfflineApplication
 from falkirk.declare.stream import Stream
-from falkirk.differential import Collection
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan import refusals
 from falkirk.plan.planner import plan_application
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.live.shared_checkpoints import SharedCheckpoints
-from falkirk.system.object_data import ObjectData
+from falkirk.platform.object_data import ObjectData
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.live.shared_checkpoints import SharedCheckpoints
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.differential import Collection
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId
 from falkirk.theory.times import TopicPartition
+from falkirk.user_tools.commands.history.application import OfflineApplication
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.homes.once import assert_each_once
 from tests.integration.live import Wire, await_one

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire, await_one
 from tests.objects import BUCKET, ObjectStore
 from tests.postgres import Postgres

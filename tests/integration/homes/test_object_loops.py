@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import networkx as nx
 
 import falkirk as fk
-from falkirk.differential import Collection, connected_components
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import run_here
-from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.differential import Collection, connected_components
 from tests.integration.live import Wire, await_one
 from tests.objects import BUCKET, ObjectStore
 from tests.postgres import Postgres

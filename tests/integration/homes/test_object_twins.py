@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.processes.supervised_region import SupervisedRegion
-from falkirk.spark_runtime import lanes
-from falkirk.spark_runtime.live.region import LiveRegion
+from falkirk.runtime.spark import lanes
+from falkirk.runtime.spark.live.region import LiveRegion
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.runtime.supervision.supervised_region import SupervisedRegion
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire, await_one
 from tests.objects import BUCKET, ObjectStore
 from tests.postgres import Postgres

@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError
-from falkirk.home.claim import MARK
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.sinks.comparison import SinkComparison
+from falkirk.recovery.ownership.claim import MARK
+from falkirk.runtime.spark.sinks.comparison import SinkComparison
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:

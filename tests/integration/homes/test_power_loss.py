@@ -13,14 +13,14 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.differential import Collection
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
-from falkirk.spark_runtime.sinks import folder as folder_sink
-from falkirk.system import durable, local_data
+from falkirk.platform import durable, local_data
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
+from falkirk.runtime.spark.sinks import folder as folder_sink
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.differential import Collection
 from tests.disks import ForgetfulDisk, SyncedBefore
 from tests.integration.live import Wire, await_one, failed
 from tests.support import on_disk

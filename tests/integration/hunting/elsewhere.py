@@ -2,7 +2,7 @@
 
 The second process has another default language, character encoding, time zone, hash seed, garbage collector and number
 of cores, as an application has that is started again on another machine. Falkirk's own JVMs pin the language and the
-encoding (`PINNED` in falkirk/environment/spark.py), so the second process tests that these settings hold. Everything
+encoding (`PINNED` in falkirk/spark_setup/spark.py), so the second process tests that these settings hold. Everything
 else must not matter.
 """
 
@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from falkirk.environment.spark import session
+from falkirk.spark_setup.spark import session
 from tests.conftest import INTERPRETED
 from tests.integration.hunting.judge import Hunt
 from tests.integration.hunting.program import Kind, Pipeline

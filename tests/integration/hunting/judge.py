@@ -12,17 +12,17 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from falkirk.analysis.determinism import DISTINCT, InBatch, operations
-from falkirk.analysis.escapes import watched
-from falkirk.analysis.functions import SAME_LIVE, entry_of
-from falkirk.analysis.structure import KnownLeaves
-from falkirk.batch_steps.call import EpochContext
-from falkirk.batch_steps.rehearsal import Rehearsal
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Eager
 from falkirk.errors.location import caller
 from falkirk.plan.batch_determinism import Called, differences_of
 from falkirk.plan.batch_planning import returned
+from falkirk.steps.batch.call import EpochContext
+from falkirk.steps.batch.rehearsal import Rehearsal
+from falkirk.steps.static_analysis.determinism import DISTINCT, InBatch, operations
+from falkirk.steps.static_analysis.escapes import watched
+from falkirk.steps.static_analysis.functions import SAME_LIVE, entry_of
+from falkirk.steps.static_analysis.structure import KnownLeaves
 from tests.integration.hunting import inputs, jvm
 from tests.integration.hunting.program import Kind, Pipeline, given, program
 from tests.support import wait_until

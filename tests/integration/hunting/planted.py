@@ -13,10 +13,10 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from falkirk.analysis import clocks, escapes, functions, settled, typed
-from falkirk.analysis.functions import FunctionEntry, Nature
-from falkirk.analysis.structure import KnownLeaves
 from falkirk.plan import batch_determinism as batch
+from falkirk.steps.static_analysis import clocks, escapes, functions, settled, typed
+from falkirk.steps.static_analysis.functions import FunctionEntry, Nature
+from falkirk.steps.static_analysis.structure import KnownLeaves
 from tests.integration.hunting.program import Kind, Pipeline
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.cli import main
-from falkirk.determinism_check import AuditFinding, AuditOutcome, audit
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
+from falkirk.spark_setup.broker import Broker
+from falkirk.user_tools.determinism_check import AuditFinding, AuditOutcome, audit
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from confluent_kafka import Producer
 
 from falkirk.checker import Described, Reading, Space, Verdict, check_described
 from falkirk.checker.rows_read import RowsRead
-from falkirk.environment.broker import Broker
 from falkirk.errors import FalkirkError
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
+from falkirk.spark_setup.broker import Broker
 
 
 def sent(broker: Broker, topic: str, count: int, key: str | None = None, transaction: str | None = None) -> None:

@@ -13,19 +13,19 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.batch_steps.call import calling
-from falkirk.batch_steps.in_epoch import InEpoch
-from falkirk.batch_steps.replay import replay
 from falkirk.declare.nodes import ProcessorNode, steps_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.stream import Stream
 from falkirk.errors.location import caller
-from falkirk.frames.names import STAMP
-from falkirk.live_steps import stamped as frames
 from falkirk.plan.guarantees import Promise, promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.steps.batch.call import calling
+from falkirk.steps.batch.in_epoch import InEpoch
+from falkirk.steps.batch.replay import replay
+from falkirk.steps.dataframes.names import STAMP
+from falkirk.steps.live import stamped as frames
 from tests.integration.corpus import ARRIVAL, CHECKPOINT, LIVE, SCHEMA, Pipeline, batch, tagged
 from tests.integration.corpus_batches import BATCHES, PIPELINES, newest
 from tests.support import wait_until

@@ -12,26 +12,26 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.checker import Guarantee, Kind, Space
-from falkirk.commands.invalid_results import InvalidResults
-from falkirk.commands.judge import LiveJudge
-from falkirk.commands.kept_state import live_state
-from falkirk.commands.origins import Origins
-from falkirk.commands.records import RecordPlace, TopicRecords
-from falkirk.commands.running import home_to_read
-from falkirk.commands.spark_state import read_aggregates
-from falkirk.commands.why import origin_tree
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import Home
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.shape import read_shape
-from falkirk.processes.query import run_here
-from falkirk.spark_runtime.context import Storage
-from falkirk.spark_runtime.live.checkpoint import committed_batches
-from falkirk.system.terminal import Terminal
+from falkirk.platform.terminal import Terminal
+from falkirk.recovery.ownership.folder import Home
+from falkirk.runtime.spark.context import Storage
+from falkirk.runtime.spark.live.checkpoint import committed_batches
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.offsets import PartitionRange
+from falkirk.user_tools.commands.invalid_results import InvalidResults
+from falkirk.user_tools.commands.judge import LiveJudge
+from falkirk.user_tools.commands.kept_state import live_state
+from falkirk.user_tools.commands.origins import Origins
+from falkirk.user_tools.commands.records import RecordPlace, TopicRecords
+from falkirk.user_tools.commands.running import home_to_read
+from falkirk.user_tools.commands.spark_state import read_aggregates
+from falkirk.user_tools.commands.why import origin_tree
 from tests.integration.live import Wire
 from tests.support import wait_until
 

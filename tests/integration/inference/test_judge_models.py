@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.checker import Guarantee
-from falkirk.commands.judge import LiveJudge, LiveVerdict
 from falkirk.kafka_client.connection import Connection
+from falkirk.user_tools.commands.judge import LiveJudge, LiveVerdict
 from tests import duplicates, joined, versioned, windows
 from tests.integration.judged import changed
 from tests.integration.live import Wire

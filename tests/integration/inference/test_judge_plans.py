@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import falkirk as fk
-from falkirk.commands.judge_outputs import OutputsJudge
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.planner import plan_application
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.user_tools.commands.judge_outputs import OutputsJudge
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

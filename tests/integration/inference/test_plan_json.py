@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from falkirk.analysis import python, structure
-from falkirk.analysis.python import _replaced, expressions, replaced
-from falkirk.analysis.structure import KnownLeaves, by_spark, digest, output_of, plan_tree, structure_of
+from falkirk.steps.static_analysis import python, structure
+from falkirk.steps.static_analysis.python import _replaced, expressions, replaced
+from falkirk.steps.static_analysis.structure import KnownLeaves, by_spark, digest, output_of, plan_tree, structure_of
 from tests.integration.corpus_batches import PIPELINES
 from tests.integration.inference.test_corpus import planned
 

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.testing import ABORT, Kit, crash_between_writes, kit, run
-from falkirk.testkit.quick import QuickState
-from falkirk.testkit.steps import LiveSteps, RegionResult
-from falkirk.testkit.world import MemoryRecord
 from falkirk.theory.ids import Incarnation, Offset
+from falkirk.user_tools.testkit.quick import QuickState
+from falkirk.user_tools.testkit.steps import LiveSteps, RegionResult
+from falkirk.user_tools.testkit.world import MemoryRecord
 from tests import duplicates, timers
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_a_crash_anywhere_changes_no_result(planned_shop: fk.App, actions: list[
 
 
 def test_the_barrier_is_what_drops_repeated_results(planned_shop: fk.App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("falkirk.testkit.live._greatest", lambda records: {})
+    monkeypatch.setattr("falkirk.user_tools.testkit.live._greatest", lambda records: {})
     with run(planned_shop) as t:
         t.feed("orders", [*ORDERS, ABORT])
         assert Counter(map(str, t.read("sales"))) != Counter(map(str, SALES))

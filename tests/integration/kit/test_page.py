@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from falkirk.commands.init import make_project
 from falkirk.testing import kit
+from falkirk.user_tools.commands.init import make_project
 from tests.integration.plans.test_tutorial import BLOCK, FILE
 
 if TYPE_CHECKING:

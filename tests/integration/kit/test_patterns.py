@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.decision_store.regions import RegionStore
 from falkirk.errors import DefinitionError, HomeError
+from falkirk.recovery.decision_store.regions import RegionStore
 from falkirk.testing import ABORT, kit
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
-from falkirk.frames.names import LEAST
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.spark_runtime.live.query import results
+from falkirk.runtime.spark.live.query import results
+from falkirk.steps.dataframes.names import LEAST
 from falkirk.testing import ABORT, kit
-from falkirk.testkit.place import kafka_rows
-from falkirk.testkit.world import MemoryRecord
+from falkirk.user_tools.testkit.place import kafka_rows
+from falkirk.user_tools.testkit.world import MemoryRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

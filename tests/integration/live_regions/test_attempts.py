@@ -16,17 +16,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.void import Void
 from falkirk.plan.plan import Plan
-from falkirk.spark_runtime import rows as region_rows
-from falkirk.spark_runtime.attempts import SECOND_ATTEMPT, _number, first_attempt_only
-from falkirk.spark_runtime.epochs.inputs import ROW
-from falkirk.spark_runtime.live.losses import LOST
-from falkirk.spark_runtime.live.query import results
-from falkirk.spark_runtime.rows import IncarnationConstants, OutputTopic
-from falkirk.spark_runtime.sinks import copying, topic
-from falkirk.spark_runtime.sinks.topic import TopicTarget
+from falkirk.runtime.spark import rows as region_rows
+from falkirk.runtime.spark.attempts import SECOND_ATTEMPT, _number, first_attempt_only
+from falkirk.runtime.spark.epochs.inputs import ROW
+from falkirk.runtime.spark.live.losses import LOST
+from falkirk.runtime.spark.live.query import results
+from falkirk.runtime.spark.rows import IncarnationConstants, OutputTopic
+from falkirk.runtime.spark.sinks import copying, topic
+from falkirk.runtime.spark.sinks.topic import TopicTarget
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.ids import EpochNumber, Incarnation, LogId
 from tests.integration.attempts import scheduler_of, tasks_run_again
 from tests.integration.live import Wire, await_one, settle

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 

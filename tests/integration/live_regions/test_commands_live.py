@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.here import Here
 from tests.integration.rolling_back import FILE, back_and_on
 

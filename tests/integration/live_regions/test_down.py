@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.differential import Collection
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.protocol import down
-from falkirk.spark_runtime import retry
-from falkirk.spark_runtime.status import RegionStatus
+from falkirk.recovery.protocol import down
+from falkirk.runtime.spark import retry
+from falkirk.runtime.spark.status import RegionStatus
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.differential import Collection
 from tests.integration.live import Wire, await_one, failed
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from falkirk.frames.names import BAD, STAMP
-from falkirk.live_steps import effects, stamped
-from falkirk.live_steps.event_time import LATE, bad
-from falkirk.live_steps.stamped import Frame
+from falkirk.steps.dataframes.names import BAD, STAMP
+from falkirk.steps.live import effects, stamped
+from falkirk.steps.live.event_time import LATE, bad
+from falkirk.steps.live.stamped import Frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.checker import Guarantee, Verdict
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime import fence, lanes
-from falkirk.spark_runtime.live.region import LiveRegion
+from falkirk.runtime.spark import fence, lanes
+from falkirk.runtime.spark.live.region import LiveRegion
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 

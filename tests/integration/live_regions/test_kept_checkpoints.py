@@ -8,14 +8,14 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.commands.offline.application import OfflineApplication
-from falkirk.environment.broker import Broker
-from falkirk.environment.spark import RETAIN
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.plan import Plan
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.live.checkpoint import committed_batches
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.live.checkpoint import committed_batches
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.spark_setup.spark import RETAIN
+from falkirk.user_tools.commands.history.application import OfflineApplication
 from tests.integration.live import Wire
 from tests.support import wait_until
 

@@ -10,15 +10,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.commands.offline.application import OfflineApplication
-from falkirk.environment.broker import Broker
-from falkirk.frames.names import BAD, STAMP, TIME
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.live_steps import event_time
-from falkirk.processes.query import run_here
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.dataframes.names import BAD, STAMP, TIME
+from falkirk.steps.live import event_time
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
+from falkirk.user_tools.commands.history.application import OfflineApplication
 from tests.integration.live import Wire
 from tests.support import wait_until
 

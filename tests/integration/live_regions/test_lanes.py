@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime import lanes
-from falkirk.spark_runtime.live.region_lanes import RegionLanes
+from falkirk.runtime.spark import lanes
+from falkirk.runtime.spark.live.region_lanes import RegionLanes
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.integration.lane_writers import (
     REFUSED,
     Writer,

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.checker import AggregateModel, Count, Guarantee, InputRow, Latest, RowPlace, check_keyed, outputs_of
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from falkirk.testing import run
 from tests.integration.live import Wire, settle
 from tests.support import wait_until

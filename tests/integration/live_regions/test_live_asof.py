@@ -15,8 +15,8 @@ import pytest
 
 import falkirk as fk
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.rows import Barrier
+from falkirk.runtime.spark.rows import Barrier
+from falkirk.runtime.supervision.query import Query, run_here
 from falkirk.theory.channel import ReleasedTail
 from tests import versioned
 from tests.duplicates import BEGAN
@@ -147,7 +147,7 @@ def test_without_a_barrier_results_come_twice(
     def opened(*_: Any) -> Barrier:
         return Barrier(main=ReleasedTail(), dead=ReleasedTail())
 
-    monkeypatch.setattr("falkirk.spark_runtime.outputs.Outputs.barrier", opened)
+    monkeypatch.setattr("falkirk.runtime.spark.outputs.Outputs.barrier", opened)
     for each in ("_orders", "_prices", "-out"):
         wire.topic(f"open{each}")
     query = run_here(application(wire, home, ("open",)), Connection.of(wire.bootstrap), create_topics=True)

@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
-from falkirk.live_steps import event_time
-from falkirk.processes.query import run_here
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.live import event_time
 from tests.duplicates import BEGAN, Expected, drawn, expected
 from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint, failed

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import run_here
+from falkirk.runtime.supervision.query import run_here
 from tests import joined
 from tests.duplicates import BEGAN
 from tests.integration.judged import see_judged

@@ -18,14 +18,14 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import falkirk as fk
 from falkirk.checker import TopicRecord
-from falkirk.decision_store import Store
 from falkirk.errors.spark import SPARK_ERRORS
-from falkirk.frames.names import VIEWS
-from falkirk.home.requests import ask_for_rollback
 from falkirk.kafka_client.connection import Connection
-from falkirk.live_steps.lookups import PlannedView, looked_up
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.live import views
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.ownership.requests import ask_for_rollback
+from falkirk.runtime.spark.live import views
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.steps.dataframes.names import VIEWS
+from falkirk.steps.live.lookups import PlannedView, looked_up
 from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId
 from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint
 

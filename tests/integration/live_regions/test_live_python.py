@@ -17,13 +17,13 @@ import psutil
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.commands.offline.application import recorded_shape
-from falkirk.commands.redrive import send_again
 from falkirk.declare.policy import DEFAULT_POLICY
 from falkirk.errors import FalkirkError
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.user_tools.commands.history.application import recorded_shape
+from falkirk.user_tools.commands.redrive import send_again
 from tests.integration.live import Wire, await_checkpoints, await_one, ended_incarnations, failed
 from tests.integration.live_functions import counted_while_there, doubled, spread, totalled
 from tests.support import children_with

@@ -10,11 +10,11 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.errors.location import SourceLocation
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query
-from falkirk.spark_runtime.live.inputs import due
+from falkirk.runtime.spark.live.inputs import due
+from falkirk.runtime.supervision.query import Query
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire, failed, settle

@@ -19,13 +19,13 @@ import pytest
 import falkirk as fk
 from falkirk.declare.policy import DEFAULT_POLICY
 from falkirk.declare.watermark import Watermark
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
-from falkirk.live_steps.python_steps import PythonStep
-from falkirk.processes import host
-from falkirk.processes.clocks import Clocks
-from falkirk.processes.query import Query, run_here
+from falkirk.runtime.supervision import host
+from falkirk.runtime.supervision.clocks import Clocks
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.live.python_steps import PythonStep
 from tests.duplicates import BEGAN, drawn
 from tests.integration.live import Wire, await_checkpoints, await_one, fail_behind_a_checkpoint
 from tests.support import children_with

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.declare.policy import DEFAULT_POLICY
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
+from falkirk.runtime.supervision.query import Query, run_here
 from tests.integration.live import Wire, await_checkpoints, await_one, ended_incarnations, settle
 from tests.integration.live_functions import described, half, is_wanted
 from tests.integration.live_regions.test_live_python import SCHEMA, record, workers

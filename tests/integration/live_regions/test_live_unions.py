@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.checker import Guarantee
-from falkirk.commands.judge import LiveJudge
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime import rows
-from falkirk.spark_runtime.rows import Barrier
+from falkirk.runtime.spark import rows
+from falkirk.runtime.spark.rows import Barrier
+from falkirk.runtime.supervision.query import Query, run_here
 from falkirk.theory.channel import ReleasedTail
+from falkirk.user_tools.commands.judge import LiveJudge
 from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one, failed
 
@@ -138,7 +138,7 @@ def test_a_wrong_barrier_loses_or_repeats_results(
 ) -> None:
     run(topics, home, 0)
     if broken == "no barrier":
-        monkeypatch.setattr("falkirk.spark_runtime.outputs.Outputs.barrier", _open)
+        monkeypatch.setattr("falkirk.runtime.spark.outputs.Outputs.barrier", _open)
     else:  # compares all sources with the stamps of the first one
         table: Callable[..., Any] = rows._table
 

@@ -8,7 +8,7 @@ import pytest
 
 import falkirk as fk
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
+from falkirk.runtime.supervision.query import Query, run_here
 from tests.integration.live import Wire, await_checkpoints, await_one, failed
 from tests.support import wait_until
 

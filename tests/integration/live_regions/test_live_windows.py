@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.kafka_client.connection import Connection
-from falkirk.live_steps import event_time
-from falkirk.processes.query import run_here
+from falkirk.runtime.supervision.query import run_here
+from falkirk.steps.live import event_time
 from tests import windows
 from tests.duplicates import BEGAN, DELAY_S, PARTITIONS, drawn
 from tests.integration.judged import see_judged

@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.checker import Guarantee
-from falkirk.decision_store import Store
 from falkirk.declare.policy import Policy
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.live.checkpoint import last_committed_batch
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.live.checkpoint import last_committed_batch
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import Load, judge_counts
 from tests.integration.live import Wire
 from tests.support import wait_until

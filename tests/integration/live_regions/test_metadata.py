@@ -14,15 +14,15 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.checker import Guarantee
-from falkirk.commands.judge import LiveJudge
-from falkirk.commands.judge_batches import batch_judge
-from falkirk.determinism_check import sample
-from falkirk.environment.broker import Broker
-from falkirk.inputs.topics import KAFKA_DDL, parse_records, parsing
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.planner import plan_application
-from falkirk.processes.query import run_here
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.sources.topics import KAFKA_DDL, parse_records, parsing
 from falkirk.testing import KafkaRecord, run
+from falkirk.user_tools.commands.judge import LiveJudge
+from falkirk.user_tools.commands.judge_batches import batch_judge
+from falkirk.user_tools.determinism_check import sample
 from tests.integration.live import Wire
 from tests.support import wait_until
 

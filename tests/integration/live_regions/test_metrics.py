@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.processes.metrics import Metrics
-from falkirk.processes.metrics_server import metrics_server
-from falkirk.processes.pulse import Pulse
+from falkirk.runtime.supervision.metrics import Metrics
+from falkirk.runtime.supervision.metrics_server import metrics_server
+from falkirk.runtime.supervision.pulse import Pulse
 from tests.integration.live import Wire, await_one, settle
 
 if TYPE_CHECKING:

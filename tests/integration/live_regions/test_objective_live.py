@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.processes.query import Query
+from falkirk.runtime.supervision.query import Query
 from falkirk.theory.objective import GUESSES, Measurements, choose_interval
 from tests.integration.live import Wire, await_one
 

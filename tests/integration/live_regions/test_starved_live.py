@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.plan.plan import Plan
-from falkirk.processes import start as hosted
+from falkirk.runtime.supervision import start as hosted
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire, await_one, settle
 from tests.support import wait_until
 

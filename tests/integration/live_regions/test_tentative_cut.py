@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.spark_runtime.application import logs
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.application import logs
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.apps.dying import PLACES, RECORDS_AT_ONCE
 from tests.chaos.harness import Load
 from tests.integration.live import Wire, await_one

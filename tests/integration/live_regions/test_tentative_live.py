@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
-from falkirk.protocol import rollback
-from falkirk.protocol.ports import Checkpoint
-from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.protocol.rollback import RollbackDecision
+from falkirk.recovery.protocol import rollback
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.recovery import RecoveryProtocol
+from falkirk.recovery.protocol.rollback import RollbackDecision
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import Load
 from tests.integration.live import Wire
 from tests.integration.tentative import COUNTS, DRAWN, REGIONS, Hop, application, expected, released

@@ -9,17 +9,17 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import read_range
 from falkirk.kafka_client.topics import Topics
-from falkirk.processes.query import Query, run_here
-from falkirk.processes.supervised_region import SupervisedRegion
-from falkirk.spark_runtime import lanes
-from falkirk.spark_runtime.live import query as live_query
-from falkirk.spark_runtime.live import twin as twins
-from falkirk.spark_runtime.live.query import foreach_writer
-from falkirk.spark_runtime.live.twin import Twin
+from falkirk.runtime.spark import lanes
+from falkirk.runtime.spark.live import query as live_query
+from falkirk.runtime.spark.live import twin as twins
+from falkirk.runtime.spark.live.query import foreach_writer
+from falkirk.runtime.spark.live.twin import Twin
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.runtime.supervision.supervised_region import SupervisedRegion
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.ids import Offset
 from falkirk.theory.stamp import Stamp
 from tests.chaos.harness import Load, judge_counts

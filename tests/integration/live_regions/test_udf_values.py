@@ -16,9 +16,9 @@ from pyspark.sql.types import StructField, StructType
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.nodes import SourceNode, Step
 from falkirk.errors.location import caller
-from falkirk.frames.names import BAD, STAMP
-from falkirk.live_steps import stamped as frames
-from falkirk.live_steps.stamped import Frame
+from falkirk.steps.dataframes.names import BAD, STAMP
+from falkirk.steps.live import stamped as frames
+from falkirk.steps.live.stamped import Frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

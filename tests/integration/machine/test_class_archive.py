@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from falkirk.environment import archive
-from falkirk.environment.archive import ArchiveKind, archive_entry, archive_file, made, options
-from falkirk.environment.broker import Broker
-from falkirk.environment.jars import broker_jars
-from falkirk.environment.java import find_java
+from falkirk.spark_setup import archive
+from falkirk.spark_setup.archive import ArchiveKind, archive_entry, archive_file, made, options
+from falkirk.spark_setup.broker import Broker
+from falkirk.spark_setup.jars import broker_jars
+from falkirk.spark_setup.java import find_java
 
 JAVA = find_java()
 #: A JVM that ends within a second takes a third less CPU time with these.

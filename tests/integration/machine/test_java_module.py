@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from falkirk.environment import archive, module
-from falkirk.environment import spark as local_spark
-from falkirk.environment.archive import archive_entry, archive_file, options
-from falkirk.environment.java import find_java
-from falkirk.environment.spark import missing_settings, session
 from falkirk.errors import SparkError
+from falkirk.spark_setup import archive, module
+from falkirk.spark_setup import spark as local_spark
+from falkirk.spark_setup.archive import archive_entry, archive_file, options
+from falkirk.spark_setup.java import find_java
+from falkirk.spark_setup.spark import missing_settings, session
 
 #: Calls a class of the module in tasks.
 CALL = "reflect('org.falkirk.Stamp', 'decode', concat('0.1.', id)) stamp"
 ROOT = Path(__file__).parents[3]
 
 ON_EXECUTORS = f"""
-from falkirk.environment.spark import session
+from falkirk.spark_setup.spark import session
 spark = session("executors", master="local-cluster[1,2,1024]")
 print(sorted(row.stamp for row in spark.range(3).selectExpr("{CALL}").collect()))
 """
@@ -29,8 +29,8 @@ OWN_SESSION = """
 import sys
 from pyspark.sql import SparkSession
 from falkirk.errors import SparkError
-from falkirk.environment.jars import spark_jars
-from falkirk.environment.spark import session, session_settings
+from falkirk.spark_setup.jars import spark_jars
+from falkirk.spark_setup.spark import session, session_settings
 
 jars = [*map(str, spark_jars()), *sys.argv[1:]]
 builder = SparkSession.builder.master("local[2]").config("spark.jars", ",".join(jars))

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from falkirk.commands.machine import doctor, kafka
-from falkirk.environment import broker as local_broker
-from falkirk.environment.broker import Broker
 from falkirk.errors import MachineError
+from falkirk.spark_setup import broker as local_broker
+from falkirk.spark_setup.broker import Broker
+from falkirk.user_tools.commands.machine import doctor, kafka
 from tests.support import suspend, wait_until
 
 

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from falkirk.environment.broker import Broker
-from falkirk.environment.partitions import batch_partitions, limit_partitions
-from falkirk.environment.spark import missing_settings, session
+from falkirk.spark_setup.broker import Broker
+from falkirk.spark_setup.partitions import batch_partitions, limit_partitions
+from falkirk.spark_setup.spark import missing_settings, session
 
 
 def test_what_is_written_to_kafka_is_read_again(spark: SparkSession, broker: Broker, tag: str) -> None:

@@ -8,8 +8,6 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from falkirk.environment import broker as local_broker
-from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError, LogError
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import LogRecord, read_range
@@ -17,7 +15,9 @@ from falkirk.kafka_client.signing import NO_HEADER, Foreign, SigningKey, Verifie
 from falkirk.kafka_client.tail import OwnRecords, tail_of
 from falkirk.kafka_client.topics import TopicFacts, Topics
 from falkirk.kafka_client.void import Void
-from falkirk.spark_runtime.live.inputs import read_before
+from falkirk.runtime.spark.live.inputs import read_before
+from falkirk.spark_setup import broker as local_broker
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.channel import Channel
 from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.stamp import Stamp

@@ -5,8 +5,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from falkirk.environment.spark import cancel_jobs
-from falkirk.environment.stopping import running_tasks
+from falkirk.spark_setup.spark import cancel_jobs
+from falkirk.spark_setup.stopping import running_tasks
 from tests.support import wait_until
 
 #: Longer than the test. The test wakes the task.

@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import Producer
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import read_messages
-from falkirk.processes.query import run_here
-from falkirk.protocol import down
-from falkirk.spark_runtime import settling
+from falkirk.recovery.protocol import down
+from falkirk.runtime.spark import settling
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:

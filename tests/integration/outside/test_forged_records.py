@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.header import header_value
 from falkirk.kafka_client.ranges import read_messages
 from falkirk.kafka_client.signing import KEY_MARK, SigningKey, VerifiedHeader, Verifier
-from falkirk.processes.query import Query
-from falkirk.spark_runtime import foreign
-from falkirk.spark_runtime.signed import header_text, signed_header
+from falkirk.runtime.spark import foreign
+from falkirk.runtime.spark.signed import header_text, signed_header
+from falkirk.runtime.supervision.query import Query
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.ids import Incarnation
 from tests.integration.live import Wire, await_one, settle
 from tests.integration.live_regions.test_live import counted, events_of, versions

@@ -11,19 +11,19 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.batch_steps.call import calling
-from falkirk.batch_steps.in_epoch import InEpoch
-from falkirk.batch_steps.times import sort
 from falkirk.declare.cut import EARLIEST, LATEST, SPAN_S_MAX, ByTime
-from falkirk.environment.broker import Broker
-from falkirk.frames.names import STAMP
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.batch import STAMP_TYPE
-from falkirk.processes.query import run_here
-from falkirk.spark_runtime.epochs.inputs import ROW
-from falkirk.spark_runtime.sinks.console import ConsoleTarget
-from falkirk.spark_runtime.sinks.table import TableTarget
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.runtime.spark.epochs.inputs import ROW
+from falkirk.runtime.spark.sinks.console import ConsoleTarget
+from falkirk.runtime.spark.sinks.table import TableTarget
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.batch.call import calling
+from falkirk.steps.batch.in_epoch import InEpoch
+from falkirk.steps.batch.times import sort
+from falkirk.steps.dataframes.names import STAMP
 from tests.integration.live import Wire
 from tests.support import wait_until
 

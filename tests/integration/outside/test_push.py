@@ -13,21 +13,21 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.checker import read_topic
-from falkirk.environment.broker import Broker
 from falkirk.errors import LogError
-from falkirk.frames.names import BAD
-from falkirk.http_requests import bridge as line
-from falkirk.http_requests import fits, sender
-from falkirk.http_requests import service as service
-from falkirk.http_requests.bridge import Pace
-from falkirk.http_requests.errors import RequestError
-from falkirk.http_requests.registry import RequestEntry, RequestRegistry
-from falkirk.http_requests.sender import RequestSender
-from falkirk.http_requests.service import RequestService
-from falkirk.inputs.topics import parse_records, parsing
+from falkirk.http_source import bridge as line
+from falkirk.http_source import fits, sender
+from falkirk.http_source import service as service
+from falkirk.http_source.bridge import Pace
+from falkirk.http_source.errors import RequestError
+from falkirk.http_source.registry import RequestEntry, RequestRegistry
+from falkirk.http_source.sender import RequestSender
+from falkirk.http_source.service import RequestService
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.reader import Reader
 from falkirk.plan.planner import plan_application
+from falkirk.spark_setup.broker import Broker
+from falkirk.steps.dataframes.names import BAD
+from falkirk.steps.sources.topics import parse_records, parsing
 from tests.clock import SetClock
 from tests.integration.gate import Gate, value
 from tests.integration.live import Wire

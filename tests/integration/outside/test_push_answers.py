@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from falkirk.http_requests.bridge import Pace
+from falkirk.http_source.bridge import Pace
 from tests.integration.gate import Gate
 from tests.support import wait_until
 

@@ -18,14 +18,14 @@ import falkirk as fk
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.location import SourceLocation
 from falkirk.errors.spark import SPARK_ERRORS
-from falkirk.frames.names import BAD
-from falkirk.inputs.files import file_rows
-from falkirk.inputs.topics import dead_letter, parse_records, parsing
-from falkirk.live_steps import stamped as frames
-from falkirk.live_steps.stamped import Frame
-from falkirk.redrive.letters import parse_letter
-from falkirk.spark_runtime.epochs.unreadable import _read_all
-from falkirk.spark_runtime.rows import JSON_OPTIONS
+from falkirk.runtime.spark.epochs.unreadable import _read_all
+from falkirk.runtime.spark.rows import JSON_OPTIONS
+from falkirk.steps.dataframes.names import BAD
+from falkirk.steps.live import stamped as frames
+from falkirk.steps.live.stamped import Frame
+from falkirk.steps.sources.files import file_rows
+from falkirk.steps.sources.topics import dead_letter, parse_records, parsing
+from falkirk.user_tools.redrive.letters import parse_letter
 from tests.strategies import DEEP, HUGE, LONG
 
 if TYPE_CHECKING:

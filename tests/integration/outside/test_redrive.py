@@ -11,22 +11,22 @@ import pytest
 from confluent_kafka import Producer
 
 import falkirk as fk
-from falkirk.commands.redrive import send_again
-from falkirk.environment.broker import Broker
 from falkirk.errors import DefinitionError, InternalError, LogError
-from falkirk.home.folder import Home, open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import read_messages
 from falkirk.kafka_client.signing import tag_of
 from falkirk.plan.region import BatchLogs
 from falkirk.plan.shape import Shape
-from falkirk.protocol.layout import Layout
-from falkirk.redrive.letters import read_letters
-from falkirk.redrive.sending import ORIGIN_HEADER, Notes, RedriveSender
-from falkirk.spark_runtime.context import Storage
-from falkirk.spark_runtime.rows import RAW_BYTES_MAX
+from falkirk.recovery.ownership.folder import Home, open_home
+from falkirk.recovery.protocol.layout import Layout
+from falkirk.runtime.spark.context import Storage
+from falkirk.runtime.spark.rows import RAW_BYTES_MAX
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId, Offset
+from falkirk.user_tools.commands.redrive import send_again
+from falkirk.user_tools.redrive.letters import read_letters
+from falkirk.user_tools.redrive.sending import ORIGIN_HEADER, Notes, RedriveSender
 from tests.integration.live import Wire
 from tests.support import wait_until
 
@@ -221,7 +221,7 @@ PLACES: dict[str, tuple[type, str, bool]] = {
 
 def test_cut_off_anywhere_each_input_is_sent_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     before = _bury_some(stage)
-    monkeypatch.setattr("falkirk.commands.redrive.AT_ONCE", 3)
+    monkeypatch.setattr("falkirk.user_tools.commands.redrive.AT_ONCE", 3)
     left_alive: list[RedriveSender] = []
     real_init = RedriveSender.__init__
 

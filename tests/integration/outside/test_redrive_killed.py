@@ -7,14 +7,14 @@ from typing import cast
 
 import pytest
 
-from falkirk.decision_store import Store
-from falkirk.environment.broker import Broker
 from falkirk.errors import LogError
-from falkirk.home.folder import Home
 from falkirk.kafka_client.connection import Connection
-from falkirk.redrive import sending
-from falkirk.redrive.sending import TRANSACTION_S, Notes, RedriveSender
-from falkirk.spark_runtime.context import Storage
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.ownership.folder import Home
+from falkirk.runtime.spark.context import Storage
+from falkirk.spark_setup.broker import Broker
+from falkirk.user_tools.redrive import sending
+from falkirk.user_tools.redrive.sending import TRANSACTION_S, Notes, RedriveSender
 from tests.integration.live import Wire
 from tests.support import wait_until
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.commands.redrive import send_again
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.shape import read_shape
-from falkirk.processes.query import run_here
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.supervision.query import run_here
+from falkirk.spark_setup.broker import Broker
+from falkirk.user_tools.commands.redrive import send_again
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire
 from tests.support import wait_until

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from falkirk.environment.broker import Broker
 from falkirk.errors import LogError
-from falkirk.home.folder import open_home
-from falkirk.redrive.sending import RedriveSender
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.spark_setup.broker import Broker
+from falkirk.user_tools.redrive.sending import RedriveSender
 from tests.integration.live import Wire
 from tests.integration.outside.test_redrive import Stage
 
@@ -31,10 +31,10 @@ LIMIT, TOO_LARGE = 2_000, 5_000
 PROCESS = """
 import json, sys
 from pathlib import Path
-from falkirk.commands import redrive
+from falkirk.user_tools.commands import redrive
 from falkirk.errors import FalkirkError
-from falkirk.home.folder import attach_home
-from falkirk.environment.broker import Broker
+from falkirk.recovery.ownership.folder import attach_home
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire
 from tests.integration.outside.test_redrive import Stage
 
@@ -115,7 +115,7 @@ def test_one_that_another_has_overtaken_sends_nothing_more(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     bury(stage)
-    monkeypatch.setattr("falkirk.commands.redrive.AT_ONCE", AT_ONCE)
+    monkeypatch.setattr("falkirk.user_tools.commands.redrive.AT_ONCE", AT_ONCE)
     reports = meanwhile(stage, monkeypatch, "send", at=at)
     with pytest.raises(LogError) as refused:
         stage.again()
@@ -138,7 +138,7 @@ def test_one_that_was_overtaken_knows_it_when_its_client_has_ended(
             while reports and not pause.wait(0.01):
                 super().produce(*given, **options)
 
-    monkeypatch.setattr("falkirk.redrive.sending.Producer", Slow)
+    monkeypatch.setattr("falkirk.user_tools.redrive.sending.Producer", Slow)
     with pytest.raises(LogError) as refused:
         stage.again()
     assert refused.value.condition == "REDRIVE_TAKEN_OVER"
@@ -151,7 +151,7 @@ def test_a_refused_record_lets_it_not_send_what_another_has_sent(
 ) -> None:
     """After a refused record, the sender opens a new producer, which would be the newest one of the home."""
     bury(stage, too_large=1)
-    monkeypatch.setattr("falkirk.commands.redrive.AT_ONCE", AT_ONCE)
+    monkeypatch.setattr("falkirk.user_tools.commands.redrive.AT_ONCE", AT_ONCE)
     reports = meanwhile(stage, monkeypatch, place, at=1 if place == "_commit" else 2)
     if place == "_commit":
         with pytest.raises(LogError) as refused:

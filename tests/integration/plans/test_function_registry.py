@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from falkirk.analysis.functions import Nature, entry_of
+from falkirk.steps.static_analysis.functions import Nature, entry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,10 +8,10 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.declare.policy import Policy
+from falkirk.plan.explain.why import output_details
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.shown.why import output_details
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,13 +9,13 @@ from rich.console import Console
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
-from falkirk.frames.names import STAMP
 from falkirk.plan.batch import Batch
+from falkirk.plan.explain.screen import Shown
+from falkirk.plan.explain.values import plan_values
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.shown.screen import Shown
-from falkirk.plan.shown.values import plan_values
 from falkirk.plan.slots import region_slots
+from falkirk.steps.dataframes.names import STAMP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

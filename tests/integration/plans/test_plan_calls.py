@@ -8,10 +8,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.differential import Collection
-from falkirk.frames.empty import no_rows
-from falkirk.live_steps import stamped
 from falkirk.plan.planner import plan_application
+from falkirk.steps.dataframes.empty import no_rows
+from falkirk.steps.differential import Collection
+from falkirk.steps.live import stamped
 from tests.calls import counted
 
 if TYPE_CHECKING:

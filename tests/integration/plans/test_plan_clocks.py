@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from falkirk.analysis.determinism import InBatch
-from falkirk.analysis.functions import DATED, PRESENT
-from falkirk.analysis.structure import KnownLeaves
+from falkirk.steps.static_analysis.determinism import InBatch
+from falkirk.steps.static_analysis.functions import DATED, PRESENT
+from falkirk.steps.static_analysis.structure import KnownLeaves
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,8 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.analysis.functions import ROWS_OF_PYTHON, operation_name
 from falkirk.plan.batch import Batch
+from falkirk.steps.static_analysis.functions import ROWS_OF_PYTHON, operation_name
 from tests.integration.plans.test_plan_batches import batch, planned
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from falkirk.declare.joins import declared_join
 from falkirk.declare.policy import Policy
 from falkirk.declare.watermark import Watermark
 from falkirk.errors.location import caller
-from falkirk.live_steps.joins import Matching, matching
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
+from falkirk.steps.live.joins import Matching, matching
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.decision_store import RegionRecord
 from falkirk.plan.fingerprint import with_sorted_lists
-from falkirk.spark_runtime.record import compare
+from falkirk.recovery.decision_store import RegionRecord
+from falkirk.runtime.spark.record import compare
 from tests.integration.planning import Body
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.analysis.determinism import InBatch
-from falkirk.analysis.functions import Nature, entry_of
-from falkirk.analysis.structure import KnownLeaves
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
+from falkirk.steps.static_analysis.determinism import InBatch
+from falkirk.steps.static_analysis.functions import Nature, entry_of
+from falkirk.steps.static_analysis.structure import KnownLeaves
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

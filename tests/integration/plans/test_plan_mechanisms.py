@@ -8,10 +8,10 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.declare.policy import Policy
 from falkirk.plan import mechanisms
+from falkirk.plan.explain.values import plan_values
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.shown.values import plan_values
 from falkirk.plan.slots import region_slots
 from tests.integration.planning import Body, line_of, names, refused
 from tests.integration.plans.test_plan_tentative import explained

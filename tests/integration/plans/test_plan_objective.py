@@ -6,8 +6,8 @@ import pytest
 
 import falkirk as fk
 from falkirk.declare.policy import DEFAULT_POLICY
+from falkirk.plan.explain.values import plan_values
 from falkirk.plan.planner import plan_application
-from falkirk.plan.shown.values import plan_values
 from falkirk.plan.slots import region_slots
 from falkirk.theory.objective import GREATEST_S, LEAST_S
 from tests.integration.plans.test_plan_mechanisms import counted, drawn, parted, planned

@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.decision_store import RegionRecord
 from falkirk.errors import HomeError
 from falkirk.plan.batch import Batch
 from falkirk.plan.fingerprint import DECIDED_BY
 from falkirk.plan.planner import plan_application
 from falkirk.plan.published import form
 from falkirk.plan.region import Region
-from falkirk.spark_runtime.record import compare
+from falkirk.recovery.decision_store import RegionRecord
+from falkirk.runtime.spark.record import compare
 from tests.integration.planning import Body
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.analysis.functions import ITSELF
 from falkirk.declare.nodes import SourceNode
+from falkirk.plan.explain.preview import preview
 from falkirk.plan.planner import plan_application
-from falkirk.plan.shown.preview import preview
 from falkirk.reading import application_of
+from falkirk.steps.static_analysis.functions import ITSELF
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 import falkirk as fk
-from falkirk.analysis.structure import plan_tree
 from falkirk.cli import main
 from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut, OnArrival
+from falkirk.plan.explain.screen import Shown
 from falkirk.plan.guarantees import ends, epochs, promises_of
 from falkirk.plan.planner import plan_application
-from falkirk.plan.shown.screen import Shown
 from falkirk.plan.slots import region_slots
+from falkirk.steps.static_analysis.structure import plan_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,6 +1,6 @@
 """The text that identifies a batch's program while an epoch is published in part: another program never has the same.
 
-It decides whether a restart may finish that epoch; see `falkirk/spark_runtime/epochs/direct.py`.
+It decides whether a restart may finish that epoch; see `falkirk/runtime/spark/epochs/direct.py`.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from falkirk.analysis.structure import KnownLeaves, digest, structure_of
+from falkirk.steps.static_analysis.structure import KnownLeaves, digest, structure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

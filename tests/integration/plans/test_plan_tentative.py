@@ -8,15 +8,15 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
+from falkirk.plan.explain.screen import Shown
+from falkirk.plan.explain.values import plan_values
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Region
-from falkirk.plan.shown.screen import Shown
-from falkirk.plan.shown.values import plan_values
 from falkirk.plan.slots import region_slots
 from falkirk.plan.topics import prepare_topics
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire
 from tests.integration.planning import Body, line_of, refused
 

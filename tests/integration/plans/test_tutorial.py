@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from falkirk.app import App
 from falkirk.cli import main
 from falkirk.declare.load import load_application
-from falkirk.environment.broker import Broker
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

@@ -16,15 +16,15 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.errors import SparkError
-from falkirk.home.folder import Home, open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.spark_runtime import lanes
-from falkirk.spark_runtime.application.logs import KafkaLogs
-from falkirk.spark_runtime.context import Context
-from falkirk.spark_runtime.epochs.inputs import ROW
-from falkirk.spark_runtime.sinks import copying, topic, writing
-from falkirk.spark_runtime.sinks.topic import TopicTarget
+from falkirk.recovery.ownership.folder import Home, open_home
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.runtime.spark import lanes
+from falkirk.runtime.spark.application.logs import KafkaLogs
+from falkirk.runtime.spark.context import Context
+from falkirk.runtime.spark.epochs.inputs import ROW
+from falkirk.runtime.spark.sinks import copying, topic, writing
+from falkirk.runtime.spark.sinks.topic import TopicTarget
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire

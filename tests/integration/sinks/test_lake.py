@@ -13,10 +13,10 @@ from pyiceberg.table import Transaction
 
 import falkirk as fk
 from falkirk.errors import SparkError
-from falkirk.spark_runtime.epochs.inputs import ROW
-from falkirk.spark_runtime.sinks.delta import DeltaLakeTable
-from falkirk.spark_runtime.sinks.iceberg import IcebergTable
-from falkirk.spark_runtime.sinks.lake import LakeTarget
+from falkirk.runtime.spark.epochs.inputs import ROW
+from falkirk.runtime.spark.sinks.delta import DeltaLakeTable
+from falkirk.runtime.spark.sinks.iceberg import IcebergTable
+from falkirk.runtime.spark.sinks.lake import LakeTarget
 from falkirk.theory.ids import EpochNumber
 from tests.integration.targets import LAKES, Place, cut_off, epoch
 from tests.integration.targets import ROWS as ROWS_OF_EPOCH

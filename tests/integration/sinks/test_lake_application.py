@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 import falkirk as fk
-from falkirk.commands.offline.application import OfflineApplication
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.query import Query, run_here
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.supervision.query import Query, run_here
+from falkirk.user_tools.commands.history.application import OfflineApplication
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.errors import DefinitionError
+from falkirk.plan.explain.screen import Shown
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.planner import plan_application
-from falkirk.plan.shown.screen import Shown
-from falkirk.spark_runtime.sinks.own import OwnTarget
+from falkirk.runtime.spark.sinks.own import OwnTarget
+from falkirk.spark_setup.broker import Broker
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire
 from tests.integration.targets import documented

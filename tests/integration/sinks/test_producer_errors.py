@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 import falkirk as fk
-from falkirk.decision_store import Store
-from falkirk.environment.broker import Broker
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.spark_runtime import producers
-from falkirk.spark_runtime.application.logs import KafkaLogs
-from falkirk.spark_runtime.context import Context
-from falkirk.spark_runtime.sinks import copying, writing
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.runtime.spark import producers
+from falkirk.runtime.spark.application.logs import KafkaLogs
+from falkirk.runtime.spark.context import Context
+from falkirk.runtime.spark.sinks import copying, writing
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire, settle

@@ -9,13 +9,13 @@ import sqlalchemy as sql
 from click.testing import CliRunner
 
 from falkirk.cli import main
-from falkirk.decision_store import RegionRecord
 from falkirk.errors import LogError
-from falkirk.home.folder import Home, open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.signing import tag_of
-from falkirk.spark_runtime.context import Context, Storage
-from falkirk.spark_runtime.outputs import last_records
+from falkirk.recovery.decision_store import RegionRecord
+from falkirk.recovery.ownership.folder import Home, open_home
+from falkirk.runtime.spark.context import Context, Storage
+from falkirk.runtime.spark.outputs import last_records
 from tests.integration.live import Wire
 
 VALUE = b"{}"

@@ -12,14 +12,14 @@ import sqlalchemy as sql
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError, SparkError
 from falkirk.kafka_client.ranges import read_range
-from falkirk.spark_runtime.epochs.inputs import ROW
-from falkirk.spark_runtime.outputs import own_back_to
-from falkirk.spark_runtime.sinks.folder import FolderTarget
-from falkirk.spark_runtime.sinks.table import TableTarget
-from falkirk.spark_runtime.sinks.topic import TopicTarget
+from falkirk.runtime.spark.epochs.inputs import ROW
+from falkirk.runtime.spark.outputs import own_back_to
+from falkirk.runtime.spark.sinks.folder import FolderTarget
+from falkirk.runtime.spark.sinks.table import TableTarget
+from falkirk.runtime.spark.sinks.topic import TopicTarget
+from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire
 from tests.integration.targets import EPOCHS, FORMATS, KINDS, ROWS, CutOff, Place, cut_off, epoch, release_in_part
 from tests.postgres import Postgres

@@ -20,11 +20,11 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from sqlalchemy import event
 
-from falkirk.spark_runtime import fence, lanes
-from falkirk.spark_runtime.epochs.inputs import ROW
-from falkirk.spark_runtime.sinks import folder, lake, table, topic
-from falkirk.spark_runtime.sinks.table import TableTarget
-from falkirk.spark_runtime.sinks.topic import TopicTarget
+from falkirk.runtime.spark import fence, lanes
+from falkirk.runtime.spark.epochs.inputs import ROW
+from falkirk.runtime.spark.sinks import folder, lake, table, topic
+from falkirk.runtime.spark.sinks.table import TableTarget
+from falkirk.runtime.spark.sinks.topic import TopicTarget
 from tests.integration.targets import FORMATS, LAKES, ROWS, CutOff, Place, deliver, epoch
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.decision_store import RegionRecord
 from falkirk.errors import LogError
-from falkirk.home.folder import Home, open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
 from falkirk.plan.region import RegionLogs
-from falkirk.processes.query import Query
-from falkirk.redrive.sending import Notes
-from falkirk.spark_runtime.context import Storage
-from falkirk.spark_runtime.live.at_rest import RegionAtRest
-from falkirk.spark_runtime.outputs import last_records
+from falkirk.recovery.decision_store import RegionRecord
+from falkirk.recovery.ownership.folder import Home, open_home
+from falkirk.runtime.spark.context import Storage
+from falkirk.runtime.spark.live.at_rest import RegionAtRest
+from falkirk.runtime.spark.outputs import last_records
+from falkirk.runtime.supervision.query import Query
+from falkirk.user_tools.redrive.sending import Notes
 from tests.integration.live import Wire
 from tests.support import wait_until
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from falkirk.decision_store import RegionRecord
 from falkirk.errors import HomeError
-from falkirk.spark_runtime.record import compare
+from falkirk.recovery.decision_store import RegionRecord
+from falkirk.runtime.spark.record import compare
 
 EARLIER = "iterate-1: 0-left(n bigint); 1-result(n bigint); program 0123456789abcdef"
 NOW = EARLIER.replace("program ", "program 3:")

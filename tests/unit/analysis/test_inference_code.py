@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from falkirk.analysis.code import function_digest
 from falkirk.errors import DefinitionError
 from falkirk.errors.location import SourceLocation
+from falkirk.steps.static_analysis.code import function_digest
 from tests.unit.digested import CASES, HELPERS, PROGRAM
 
 
@@ -108,7 +108,7 @@ def test_lines_comments_and_places_are_not_in_it() -> None:
 
 
 def test_a_version_of_what_it_names_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from falkirk.analysis import owned
+    from falkirk.steps.static_analysis import owned
 
     source = "import numpy as np\ndef function(x):\n    return np.tanh(x)"
     before = function_digest(made(source))

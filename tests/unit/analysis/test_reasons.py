@@ -1,7 +1,7 @@
 """Reasons: the sentences of `falkirk plan` about operations."""
 
-from falkirk.analysis.functions import operation_name
 from falkirk.plan.reasons import differing
+from falkirk.steps.static_analysis.functions import operation_name
 
 
 def test_operations_with_one_name_are_named_once() -> None:

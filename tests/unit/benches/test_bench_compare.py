@@ -20,8 +20,8 @@ from benchmarks.regimes import REGIMES, Regime, regimes_table
 from benchmarks.report import Report
 from falkirk.declare.policy import Eager, Ephemeral, FullHistory, Lazy, LogSends
 from falkirk.errors import SparkError
-from falkirk.home.folder import open_home
-from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.epochs.log import EpochLog
 from tests.support import wait_until
 
 

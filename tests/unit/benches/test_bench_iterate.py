@@ -28,8 +28,8 @@ from benchmarks.iterate import (
     iterate_table,
 )
 from benchmarks.report import Report
-from falkirk.differential.rows import DIFFERENCE
 from falkirk.errors import MachineError
+from falkirk.steps.differential.rows import DIFFERENCE
 
 PAIRS = st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), min_size=1, max_size=60)
 

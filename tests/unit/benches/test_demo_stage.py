@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from demo import stage
-from falkirk.spark_runtime.status import RegionStatus
+from falkirk.runtime.spark.status import RegionStatus
 
 
 def test_dropped_results_are_those_of_the_status(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from falkirk.differential.operators import Aggregate, Group
-from falkirk.differential.rows import DIFFERENCE, HASH, TOO_MANY, check_sums, consolidate, join_rows
+from falkirk.steps.differential.operators import Aggregate, Group
+from falkirk.steps.differential.rows import DIFFERENCE, HASH, TOO_MANY, check_sums, consolidate, join_rows
 
 STRING, LONG = pa.string(), pa.int64()
 

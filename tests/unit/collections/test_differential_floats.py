@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from falkirk.differential import operators, rows
-from falkirk.differential.floats import of_ordinals, ordinals
-from falkirk.differential.operators import Aggregate, AggregateKind, Group, Join, Reduce, Top
-from falkirk.differential.rows import DIFFERENCE, consolidate
+from falkirk.steps.differential import operators, rows
+from falkirk.steps.differential.floats import of_ordinals, ordinals
+from falkirk.steps.differential.operators import Aggregate, AggregateKind, Group, Join, Reduce, Top
+from falkirk.steps.differential.rows import DIFFERENCE, consolidate
 from tests.strategies import examples
 from tests.unit.collections.test_differential_operators import (
     LONG,

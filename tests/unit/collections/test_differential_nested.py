@@ -15,15 +15,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from falkirk.differential import Collection, collection, operators, runs
-from falkirk.differential import schedule as turns
-from falkirk.differential.expressions import Expression, Steps
-from falkirk.differential.expressions import RowStep as Done
-from falkirk.differential.graph import Mapped, Scope, Source
-from falkirk.differential.rows import DIFFERENCE, rounds
-from falkirk.differential.schedule import Rounds, Schedule, WaitingKey
-from falkirk.differential.schemas import arrow_of
-from falkirk.differential.single_task import SingleTask, TaskOutcome
+from falkirk.steps.differential import Collection, collection, operators, runs
+from falkirk.steps.differential import schedule as turns
+from falkirk.steps.differential.expressions import Expression, Steps
+from falkirk.steps.differential.expressions import RowStep as Done
+from falkirk.steps.differential.graph import Mapped, Scope, Source
+from falkirk.steps.differential.rows import DIFFERENCE, rounds
+from falkirk.steps.differential.schedule import Rounds, Schedule, WaitingKey
+from falkirk.steps.differential.schemas import arrow_of
+from falkirk.steps.differential.single_task import SingleTask, TaskOutcome
 from tests.looping import STEPS, Built, Made, Plain, Rows, TooMuchError, changed, drawn
 
 #: Set `FALKIRK_LOOPS=100:900` for other seeds.

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from falkirk.differential import operators, rows
-from falkirk.differential.operators import Aggregate, Group, Join, Reduce
-from falkirk.differential.state import LoopState, sweep
+from falkirk.steps.differential import operators, rows
+from falkirk.steps.differential.operators import Aggregate, Group, Join, Reduce
+from falkirk.steps.differential.state import LoopState, sweep
 from tests.unit.collections.test_differential_operators import (
     LONG,
     STRING,

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from falkirk.differential import operators
-from falkirk.differential.operators import Aggregate, AggregateKind, Group, Join, Reduce, Top
-from falkirk.differential.ordered import FirstRows, Order, first_of, sorted_by_hash
-from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, LoopTime, consolidate, distinct, hashes, rounds
+from falkirk.steps.differential import operators
+from falkirk.steps.differential.operators import Aggregate, AggregateKind, Group, Join, Reduce, Top
+from falkirk.steps.differential.ordered import FirstRows, Order, first_of, sorted_by_hash
+from falkirk.steps.differential.rows import DIFFERENCE, HASH, Hashes, LoopTime, consolidate, distinct, hashes, rounds
 from tests.strategies import examples
 
 ROUNDS_MAX = 3

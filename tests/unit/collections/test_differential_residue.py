@@ -7,10 +7,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from falkirk.differential.residue import added_up, residue
-from falkirk.differential.rows import DIFFERENCE, HASH, rounds
-from falkirk.differential.state import LoopState
-from falkirk.differential.task import FileName
+from falkirk.steps.differential.residue import added_up, residue
+from falkirk.steps.differential.rows import DIFFERENCE, HASH, rounds
+from falkirk.steps.differential.state import LoopState
+from falkirk.steps.differential.task import FileName
 
 LONG = pa.int64()
 #: Some values of each type that a state may have.

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from falkirk.differential import runs
-from falkirk.differential.rows import DIFFERENCE, HASH, consolidate, join_rows, lub, rounds, split_by_time
-from falkirk.differential.schemas import arrow_of
-from falkirk.differential.state import LoopState, sweep
-from falkirk.differential.task import FileName
 from falkirk.errors import HomeError
+from falkirk.steps.differential import runs
+from falkirk.steps.differential.rows import DIFFERENCE, HASH, consolidate, join_rows, lub, rounds, split_by_time
+from falkirk.steps.differential.schemas import arrow_of
+from falkirk.steps.differential.state import LoopState, sweep
+from falkirk.steps.differential.task import FileName
 
 Row = tuple[int, str | None, int, int, int]
 rows = st.lists(

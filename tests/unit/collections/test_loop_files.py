@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.batch_steps.loop_files import LoopFiles, LoopFolders
-from falkirk.differential.state import LoopState
 from falkirk.errors import HomeError, StoreError
-from falkirk.errors.conditions.system import DATA_AWAY
-from falkirk.spark_runtime.epochs.states import States
-from falkirk.spark_runtime.epochs.term import Term
-from falkirk.system.local_data import LocalData
+from falkirk.errors.conditions.platform import DATA_AWAY
+from falkirk.platform.local_data import LocalData
+from falkirk.runtime.spark.epochs.states import States
+from falkirk.runtime.spark.epochs.term import Term
+from falkirk.steps.batch.loop_files import LoopFiles, LoopFolders
+from falkirk.steps.differential.state import LoopState
 from tests.support import outcome
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.frames.pairs import united
+from falkirk.steps.dataframes.pairs import united
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 18, 64])

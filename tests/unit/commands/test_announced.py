@@ -1,6 +1,6 @@
 """The lines of `falkirk run` when all processors run, and when they run again."""
 
-from falkirk.commands.announced import Announced
+from falkirk.user_tools.commands.announced import Announced
 
 
 def lines(*statuses: str) -> list[str | None]:

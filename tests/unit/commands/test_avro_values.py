@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.commands.avro_values import decode
+from falkirk.user_tools.commands.avro_values import decode
 
 
 def record(*fields: tuple[str, Any], **more: Any) -> dict[str, Any]:

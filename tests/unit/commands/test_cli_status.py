@@ -15,17 +15,17 @@ from rich.console import Console
 
 import falkirk as fk
 from falkirk.cli import main
-from falkirk.commands.homes import homes_below
-from falkirk.commands.owners import WAITING_SHOWN_S
-from falkirk.commands.status import picture, see, watch
 from falkirk.declare.load import load_application
 from falkirk.errors import HomeError, SparkError
-from falkirk.home.folder import LEASED, open_home, this_process, waiting_home
 from falkirk.plan.objective import chosen, objective_values
-from falkirk.spark_runtime.status import RegionStatus
-from falkirk.system import locks
-from falkirk.system.terminal import Terminal
+from falkirk.platform import locks
+from falkirk.platform.terminal import Terminal
+from falkirk.recovery.ownership.folder import LEASED, open_home, this_process, waiting_home
+from falkirk.runtime.spark.status import RegionStatus
 from falkirk.theory.objective import Measurements
+from falkirk.user_tools.commands.homes import homes_below
+from falkirk.user_tools.commands.owners import WAITING_SHOWN_S
+from falkirk.user_tools.commands.status import picture, see, watch
 from tests.unit.regions import region_under
 
 APP = """

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import falkirk as fk
 from falkirk.checker import InputRow, OutputRow, RowPlace, Verdict, check_stateless
-from falkirk.commands.invalid_results import InvalidResults, ValidRecords, invalid_ranges
-from falkirk.commands.judge import LiveVerdict
-from falkirk.commands.judge_outputs import _as_dict, render_live
-from falkirk.home.folder import open_home
-from falkirk.system.terminal import Terminal
+from falkirk.platform.terminal import Terminal
+from falkirk.recovery.ownership.folder import open_home
 from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.offsets import PartitionRange
+from falkirk.user_tools.commands.invalid_results import InvalidResults, ValidRecords, invalid_ranges
+from falkirk.user_tools.commands.judge import LiveVerdict
+from falkirk.user_tools.commands.judge_outputs import _as_dict, render_live
 
 
 def verdict(due: int, found: int) -> Verdict:

@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from falkirk.cli import main
-from falkirk.commands import logs as module
-from falkirk.commands.homes import homes_below
-from falkirk.home.folder import open_home
 from falkirk.plan.shape import Shape
-from falkirk.protocol.layout import Layout, Stage
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.recovery.protocol.layout import Layout, Stage
 from falkirk.theory.ids import LogId
+from falkirk.user_tools.commands import logs as module
+from falkirk.user_tools.commands.homes import homes_below
 
 
 def home(folder: Path, name: str) -> Path:

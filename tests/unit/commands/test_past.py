@@ -3,12 +3,12 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from falkirk.commands.offline.application import OfflineApplication
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.recovery.protocol.ports import Checkpoint
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import CheckpointNumber, LogId
 from falkirk.theory.times import TopicPartition
+from falkirk.user_tools.commands.history.application import OfflineApplication
 
 SOURCE, OUTPUT = LogId("in"), LogId("out")
 

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk.cli import main
-from falkirk.commands.records import TopicRecords, as_text
-from falkirk.commands.shown_values import ShownValues
 from falkirk.kafka_client.connection import Connection
-from falkirk.spark_runtime.context import Storage
+from falkirk.runtime.spark.context import Storage
 from falkirk.theory.ids import LogId
+from falkirk.user_tools.commands.records import TopicRecords, as_text
+from falkirk.user_tools.commands.shown_values import ShownValues
 from tests.registries import FakeRegistry, wire
 from tests.unit.commands.told_origins import AVRO, HELD, HOP, Shop, made
 
@@ -141,7 +141,7 @@ def test_avro_with_the_id_of_a_registry_is_decoded_with_the_schema_of_its_writer
 
 
 def test_a_registry_that_is_away_is_asked_about_a_schema_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("falkirk.commands.shown_values._WAIT_S", 0.0)
+    monkeypatch.setattr("falkirk.user_tools.commands.shown_values._WAIT_S", 0.0)
     with FakeRegistry(fault="error") as registry:
         values = avro_source(registry)
         for _ in range(3):
@@ -154,7 +154,7 @@ def test_a_command_waits_for_a_registry_once_and_not_longer_than_the_time_for_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The ids come from values, so each value may have another one."""
-    monkeypatch.setattr("falkirk.commands.shown_values._WAIT_S", 0.2)
+    monkeypatch.setattr("falkirk.user_tools.commands.shown_values._WAIT_S", 0.2)
     with FakeRegistry(fault="silent") as registry:
         values, begun_s = avro_source(registry), time.monotonic()
         for number in range(20):
@@ -198,7 +198,7 @@ def test_a_narrow_table_keeps_the_record_and_its_value(
     width: int, shows_cause: bool, shop: Shop, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, the causes left no place for the values."""
-    monkeypatch.setattr("falkirk.commands.printing.WIDTH", width)
+    monkeypatch.setattr("falkirk.user_tools.commands.printing.WIDTH", width)
     shop.send(HOP, {"item": "tea"}, by="0.1.0")
     shop.send("sales", {"item": "tea"}, by="0.0.0", incarnation=3, key=b"tea")
     shown = CliRunner().invoke(main, ["peek", str(file), "sold"], catch_exceptions=False).output

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from falkirk.cli import main
 from falkirk.errors import LogError
-from falkirk.plan.shown.preview import partitions_of
+from falkirk.plan.explain.preview import partitions_of
 
 
 @dataclass
@@ -97,8 +97,8 @@ def test_a_plan_may_ask_the_broker_for_trials(tmp_path: Path, monkeypatch: pytes
         asked.append(kafka)
         return SimpleNamespace(as_json=dict)
 
-    monkeypatch.setattr("falkirk.plan.shown.preview.preview", preview)
-    monkeypatch.setattr("falkirk.commands.running.local_broker", lambda: "127.0.0.1:9092")
+    monkeypatch.setattr("falkirk.plan.explain.preview.preview", preview)
+    monkeypatch.setattr("falkirk.user_tools.commands.running.local_broker", lambda: "127.0.0.1:9092")
     file = tmp_path / "shop.py"
     file.write_text('import falkirk as fk\n\napp = fk.App("shop")\n')
     for options in (["--local"], []):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from falkirk.errors.location import SourceLocation
-from falkirk.plan.shown.statement import LINES_MAX, statement_at
+from falkirk.plan.explain.statement import LINES_MAX, statement_at
 
 CHAIN = '''\
     def vouchers(orders):

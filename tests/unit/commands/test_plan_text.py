@@ -8,16 +8,16 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 
 import falkirk as fk
-from falkirk.analysis.properties import Properties
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.nodes import SourceNode
 from falkirk.errors.location import SourceLocation
+from falkirk.plan.explain.screen import Shown
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.reasons import IN_KEY, Undetermined
 from falkirk.plan.region import Hop, Region
-from falkirk.plan.shown.screen import Shown
 from falkirk.plan.slots import region_slots
+from falkirk.steps.static_analysis.properties import Properties
 from tests.unit.regions import region_under
 
 TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial.md"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.errors.conditions.home import HOME_COPIED
-from falkirk.processes.counts import KeptCounts
-from falkirk.processes.query import Query
+from falkirk.errors.conditions.ownership import HOME_COPIED
 from falkirk.reading import name_after
+from falkirk.runtime.supervision.counts import KeptCounts
+from falkirk.runtime.supervision.query import Query
 
 
 class Host:

@@ -11,15 +11,15 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import AnalysisException
 
-from falkirk.batch_steps.loop_files import LoopFolders
-from falkirk.commands import recomputed
-from falkirk.commands.recomputed import _Log, _Run, read_kept
-from falkirk.decision_store import Store
 from falkirk.errors import HomeError
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.system.data import DataPath
-from falkirk.system.local_data import LocalData
+from falkirk.platform.data import DataPath
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.steps.batch.loop_files import LoopFolders
 from falkirk.theory.ids import EpochNumber, LogId, Offset
+from falkirk.user_tools.commands import recomputed
+from falkirk.user_tools.commands.recomputed import _Log, _Run, read_kept
 from tests.support import on_disk
 
 

@@ -15,11 +15,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from demo.visitor import Visitor
-from falkirk.batch_steps.python import LETTER_KIND, RESULT_KIND, RowCollector, mapping
 from falkirk.cli import main
 from falkirk.errors import DefinitionError
 from falkirk.errors.location import SourceLocation
 from falkirk.errors.redaction import HIDDEN, redact
+from falkirk.steps.batch.python import LETTER_KIND, RESULT_KIND, RowCollector, mapping
 
 SECRET = "open-sesame"
 #: Ten ways to write a secret into a line that an error quotes. Before, six of them were shown.

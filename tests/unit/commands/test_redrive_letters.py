@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from falkirk.commands.redrive import refusals
 from falkirk.kafka_client.signing import VerifiedHeader
 from falkirk.plan.fingerprint import KEYED_STEP, places_of_keyed_step
-from falkirk.redrive.letters import Letter, _of_time, parse_letter
-from falkirk.redrive.sending import count_by_kind, letters_to_send
-from falkirk.spark_runtime.rows import RAW_BYTES_MAX
+from falkirk.runtime.spark.rows import RAW_BYTES_MAX
+from falkirk.user_tools.commands.redrive import refusals
+from falkirk.user_tools.redrive.letters import Letter, _of_time, parse_letter
+from falkirk.user_tools.redrive.sending import count_by_kind, letters_to_send
 
 SOURCES = {"clicks": "events"}
 REASONS = ["late", "column at is not between the years 1000 and 9000", "column at is more than 60 s ahead of the clock"]

@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from falkirk.cli import main
-from falkirk.commands import rollback as command
-from falkirk.commands.offline.application import PastCut, Preview, RollbackMove
-from falkirk.commands.offline.targets import RollbackTarget, rollback_target
 from falkirk.errors import FalkirkError
-from falkirk.protocol.consistent_cuts import ConsistentCut
-from falkirk.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.consistent_cuts import ConsistentCut
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.user_tools.commands import rollback as command
+from falkirk.user_tools.commands.history.application import PastCut, Preview, RollbackMove
+from falkirk.user_tools.commands.history.targets import RollbackTarget, rollback_target
 from tests.clock import MovedClock
 from tests.unit.protocol.test_rollback_example import upto
 

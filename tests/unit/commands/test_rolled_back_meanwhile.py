@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from falkirk.cli import main
-from falkirk.commands import state as command
-from falkirk.commands.offline.application import OfflineApplication
-from falkirk.commands.offline.unchanged import TRIES, read_unchanged
 from falkirk.errors import FalkirkError
-from falkirk.spark_runtime.live import checkpoint
-from falkirk.spark_runtime.live.at_rest import RegionAtRest
+from falkirk.runtime.spark.live import checkpoint
+from falkirk.runtime.spark.live.at_rest import RegionAtRest
 from falkirk.theory.ids import BatchId, CheckpointNumber, LogId
 from falkirk.theory.times import TopicPartition
+from falkirk.user_tools.commands import state as command
+from falkirk.user_tools.commands.history.application import OfflineApplication
+from falkirk.user_tools.commands.history.unchanged import TRIES, read_unchanged
 from tests.unit.commands.test_state import stateful
 from tests.unit.commands.told_origins import HOP, Shop, commit, made, shape
 

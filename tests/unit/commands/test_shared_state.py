@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.commands import kept_state
-from falkirk.commands.kept_state import READ_TRIES, live_state, newest_checkpoint
-from falkirk.decision_store import Store
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
 from falkirk.theory.ids import BatchId
+from falkirk.user_tools.commands import kept_state
+from falkirk.user_tools.commands.kept_state import READ_TRIES, live_state, newest_checkpoint
 from tests.support import outcome
 from tests.unit.live.machines import Machine
 

@@ -15,15 +15,15 @@ from click.testing import CliRunner
 from pyspark.errors import AnalysisException
 
 from falkirk.cli import main
-from falkirk.commands import kept_state
-from falkirk.commands.kept_state import READ_TRIES, batch_states, live_state, newest_checkpoint
 from falkirk.errors import FalkirkError
 from falkirk.plan.region import RegionLogs
-from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
-from falkirk.spark_runtime.live import checkpoint
-from falkirk.spark_runtime.live.checkpoint import keep_only
-from falkirk.system.data import DataPath
+from falkirk.platform.data import DataPath
+from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
+from falkirk.runtime.spark.live import checkpoint
+from falkirk.runtime.spark.live.checkpoint import keep_only
 from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, LogId, Offset
+from falkirk.user_tools.commands import kept_state
+from falkirk.user_tools.commands.kept_state import READ_TRIES, batch_states, live_state, newest_checkpoint
 from tests.strays import drop_strays
 from tests.support import on_disk
 from tests.unit.commands.told_origins import HOP, Shop, commit, made, shape

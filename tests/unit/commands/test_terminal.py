@@ -18,12 +18,12 @@ from rich.text import Text
 
 import falkirk as fk
 from falkirk import cli
-from falkirk.commands import run
 from falkirk.errors import SparkError
-from falkirk.processes.settings import RunSettings
-from falkirk.spark_runtime.sinks.console import ConsoleTarget
-from falkirk.spark_runtime.status import CONSOLE
-from falkirk.system.terminal import Terminal, one_line, plain_text
+from falkirk.platform.terminal import Terminal, one_line, plain_text
+from falkirk.runtime.spark.sinks.console import ConsoleTarget
+from falkirk.runtime.spark.status import CONSOLE
+from falkirk.runtime.supervision.settings import RunSettings
+from falkirk.user_tools.commands import run
 
 PACKAGE = Path(fk.__file__).parent
 #: Markup that names no tag, a window title, a clearing of the screen, reversed text, and half a character.
@@ -97,7 +97,7 @@ def test_the_error_that_ends_a_command_is_text(tmp_path: Path, monkeypatch: pyte
     def fail(file: Path) -> fk.App:
         raise SparkError("QUERY_ENDED", HOSTILE, certainty="maybe")
 
-    monkeypatch.setattr("falkirk.commands.status.load_application", fail)
+    monkeypatch.setattr("falkirk.user_tools.commands.status.load_application", fail)
     done = CliRunner().invoke(cli.main, ["status", "shop.py"])
     assert done.exit_code == 1
     assert done.exception is None or isinstance(done.exception, SystemExit)
@@ -106,9 +106,7 @@ def test_the_error_that_ends_a_command_is_text(tmp_path: Path, monkeypatch: pyte
 
 def test_a_host_logs_hostile_text_as_text() -> None:
     """An operator who looks at host.log does so in a terminal."""
-    code = (
-        f"import logging\nfrom falkirk.system.terminal import log_as_text\nlog_as_text()\nlogging.warning({HOSTILE!r})"
-    )
+    code = f"import logging\nfrom falkirk.platform.terminal import log_as_text\nlog_as_text()\nlogging.warning({HOSTILE!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == f"{SHOWN}\n"
 
@@ -127,7 +125,7 @@ def test_a_row_in_the_terminal_can_forge_no_other_row(monkeypatch: pytest.Monkey
         drop = limit = lambda self, *_: self
 
     monkeypatch.delenv(CONSOLE, raising=False)
-    monkeypatch.setattr("falkirk.spark_runtime.sinks.console.sorted_by_place", lambda rows, few: rows)
+    monkeypatch.setattr("falkirk.runtime.spark.sinks.console.sorted_by_place", lambda rows, few: rows)
     written: list[str] = []
     ConsoleTarget(fk.Console(), "out", written.append).deliver(1, _Rows())  # type: ignore[arg-type]
     assert written == [f"── out, epoch 1: 1 row(s)\nname={SHOWN}\\n── out, epoch 7: 0 row(s)\n"]

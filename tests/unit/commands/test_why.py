@@ -11,19 +11,19 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk.cli import main
-from falkirk.commands.origins import Origins
-from falkirk.commands.records import TopicRecords, key_texts, place_of_text
-from falkirk.commands.why import origin_tree
 from falkirk.errors import FalkirkError
 from falkirk.plan.fingerprint import WITH_TIMERS
 from falkirk.plan.shape import read_shape
-from falkirk.protocol.ports import Checkpoint
-from falkirk.spark_runtime.context import Storage
-from falkirk.spark_runtime.live.at_rest import RegionAtRest
-from falkirk.spark_runtime.live.epochs_read import EpochsRead
-from falkirk.system.terminal import Terminal
+from falkirk.platform.terminal import Terminal
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.runtime.spark.context import Storage
+from falkirk.runtime.spark.live.at_rest import RegionAtRest
+from falkirk.runtime.spark.live.epochs_read import EpochsRead
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, LogId, Offset
+from falkirk.user_tools.commands.origins import Origins
+from falkirk.user_tools.commands.records import TopicRecords, key_texts, place_of_text
+from falkirk.user_tools.commands.why import origin_tree
 from tests.stores import void_range
 from tests.unit.commands.told_origins import HELD, HOP, Shop, commit, made
 

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.commands import records as module
-from falkirk.decision_store import RegionRecord
 from falkirk.errors.conditions.kafka_client import RANGE_EXPIRED
-from falkirk.home.folder import Home, open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import LogRecord
 from falkirk.kafka_client.signing import tag_of
 from falkirk.plan.region import BatchLogs, RegionLogs
 from falkirk.plan.shape import Shape
-from falkirk.protocol.layout import Layout, Stage, TimeDomain
-from falkirk.spark_runtime import context
-from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.recovery.decision_store import RegionRecord
+from falkirk.recovery.ownership.folder import Home, open_home
+from falkirk.recovery.protocol.layout import Layout, Stage, TimeDomain
+from falkirk.runtime.spark import context
+from falkirk.runtime.spark.epochs.log import EpochLog
 from falkirk.theory.ids import EpochNumber, LogId, Offset
+from falkirk.user_tools.commands import records as module
 from tests.support import on_disk
 
 AVRO = '{"type": "record", "name": "voucher", "fields": [{"name": "item", "type": "string"}]}'

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from falkirk.commands.dashboard import watch as module
-from falkirk.commands.dashboard.board import Board
-from falkirk.commands.dashboard.watch import DashboardWatch
 from falkirk.errors.conditions.commands import NEVER_RAN
+from falkirk.user_tools.commands.dashboard import watch as module
+from falkirk.user_tools.commands.dashboard.board import Board
+from falkirk.user_tools.commands.dashboard.watch import DashboardWatch
 from tests.clock import MovedClock
 from tests.unit.dashboard.recorded import shop
 from tests.unit.metrics.statuses import status

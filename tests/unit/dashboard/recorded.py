@@ -4,18 +4,18 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from falkirk.commands.dashboard.board import Board
-from falkirk.commands.dashboard.consent import Consented
-from falkirk.commands.dashboard.graph import graph_of
-from falkirk.commands.dashboard.progress import Snapshot, failure, frontiers, sink_frontiers
-from falkirk.commands.dashboard.site import DashboardSite
 from falkirk.errors.conditions.commands import CUT_UNKNOWN, PREVIEW_OUTDATED, ROLLBACK_NEEDS_COMMAND
-from falkirk.processes.web import WebServer
-from falkirk.protocol.layout import Layout, Stage, TimeDomain
-from falkirk.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.layout import Layout, Stage, TimeDomain
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.runtime.supervision.web import WebServer
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId
 from falkirk.theory.times import TopicPartition
+from falkirk.user_tools.commands.dashboard.board import Board
+from falkirk.user_tools.commands.dashboard.consent import Consented
+from falkirk.user_tools.commands.dashboard.graph import graph_of
+from falkirk.user_tools.commands.dashboard.progress import Snapshot, failure, frontiers, sink_frontiers
+from falkirk.user_tools.commands.dashboard.site import DashboardSite
 
 HOSTILE = '<img src=x onerror="document.title=\'owned\'"><script>document.title="owned"</script>'
 TOKEN = "a-token-of-the-test"

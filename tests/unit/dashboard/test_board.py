@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from falkirk.commands.dashboard.board import Board
+from falkirk.user_tools.commands.dashboard.board import Board
 
 Event = tuple[str, str, Any]
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from falkirk.commands.dashboard.board import Board
-from falkirk.commands.dashboard.consent import Consented
-from falkirk.processes.web import WebServer
+from falkirk.runtime.supervision.web import WebServer
+from falkirk.user_tools.commands.dashboard.board import Board
+from falkirk.user_tools.commands.dashboard.consent import Consented
 from tests.support import wait_until
 from tests.unit.dashboard.browser import Browser, executable
 from tests.unit.dashboard.recorded import HOSTILE, NOW_S, TOKEN, RecordedWatch, large, served, shop

@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from falkirk.cli import main
-from falkirk.commands.dashboard import serve as module
 from falkirk.declare.address import as_dashboard_address
 from falkirk.errors import DefinitionError, HomeError
-from falkirk.home.credentials import write_dashboard_token
-from falkirk.processes.coordinator import Coordinator
-from falkirk.system.terminal import stderr_is_terminal
+from falkirk.platform.terminal import stderr_is_terminal
+from falkirk.recovery.ownership.credentials import write_dashboard_token
+from falkirk.runtime.supervision.coordinator import Coordinator
+from falkirk.user_tools.commands.dashboard import serve as module
 from tests.unit.metrics.test_coordinator import APP
 
 

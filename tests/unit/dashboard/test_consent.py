@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from falkirk.commands.dashboard.consent import CONSENT_S, Consented
 from falkirk.errors import FalkirkError
+from falkirk.user_tools.commands.dashboard.consent import CONSENT_S, Consented
 
 SHOWN = Consented(checkpoints={"sales": 1, "hop": 4}, outside={"sales": 470}, at_s=1000.0)
 SAME = {"sales": 1, "hop": 4}

@@ -5,9 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from falkirk.commands.dashboard import letters as module
-from falkirk.commands.dashboard.letters import LETTERS_MAX, PAYLOAD_MAX, REASON_MAX, letter_values, newest_letters
-from falkirk.system.terminal import plain_text
+from falkirk.platform.terminal import plain_text
+from falkirk.user_tools.commands.dashboard import letters as module
+from falkirk.user_tools.commands.dashboard.letters import (
+    LETTERS_MAX,
+    PAYLOAD_MAX,
+    REASON_MAX,
+    letter_values,
+    newest_letters,
+)
 from tests.unit.dashboard.recorded import HOSTILE
 
 

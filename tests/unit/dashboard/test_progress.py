@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from falkirk.commands.dashboard.progress import Snapshot, failure, frontiers, sink_frontiers
-from falkirk.protocol.layout import Layout
-from falkirk.protocol.rollback import decide_rollback
+from falkirk.recovery.protocol.layout import Layout
+from falkirk.recovery.protocol.rollback import decide_rollback
 from falkirk.theory.frontier import EMPTY
 from falkirk.theory.ids import EpochNumber, LogId
 from falkirk.theory.projection import Cuts
+from falkirk.user_tools.commands.dashboard.progress import Snapshot, failure, frontiers, sink_frontiers
 from tests.simulation.elements import Element, partition_of
 from tests.simulation.memory import MemoryStore
 from tests.simulation.run import random_layout

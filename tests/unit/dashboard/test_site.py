@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from falkirk.commands.dashboard import site as module
-from falkirk.commands.dashboard.board import Board
-from falkirk.commands.dashboard.consent import Consented
-from falkirk.commands.dashboard.site import DashboardSite, page_files
-from falkirk.processes.web import HttpRequest
+from falkirk.runtime.supervision.web import HttpRequest
+from falkirk.user_tools.commands.dashboard import site as module
+from falkirk.user_tools.commands.dashboard.board import Board
+from falkirk.user_tools.commands.dashboard.consent import Consented
+from falkirk.user_tools.commands.dashboard.site import DashboardSite, page_files
 from tests.unit.dashboard.recorded import HOSTILE, TOKEN, RecordedWatch, served, shop
 
 SHOWN = {"checkpoints": {"sales": 0}, "outside": {"sales": 5}, "at_s": 7.5}

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "falkirk" / "commands" / "dashboard" / "page"
+PAGE = ROOT / "falkirk" / "user_tools" / "commands" / "dashboard" / "page"
 VENDOR = PAGE / "vendor"
 PACKAGES = {"preact", "htm", "@dagrejs/dagre", "uplot"}
 #: Our own scripts and styles. A reader should be able to read all of it.

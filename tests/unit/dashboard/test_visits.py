@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import falkirk as fk
-from falkirk.commands.dashboard.visits import HomeVisits
 from falkirk.declare.load import broker_of
 from falkirk.errors import HomeError
-from falkirk.home.folder import open_home
-from falkirk.home.identity import IDENTITY_FILE
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.recovery.ownership.identity import IDENTITY_FILE
+from falkirk.user_tools.commands.dashboard.visits import HomeVisits
 from tests.unit.dashboard.conftest import Stage
 
 

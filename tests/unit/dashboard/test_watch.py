@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from falkirk.commands.dashboard import watch as module
-from falkirk.commands.dashboard.latency import Latencies, quantile
-from falkirk.decision_store.values import Recovery
 from falkirk.errors import FalkirkError
-from falkirk.processes.coordinator import SILENT_S
-from falkirk.spark_runtime.status import LATENCY_BOUNDS_S
+from falkirk.recovery.decision_store.values import Recovery
+from falkirk.runtime.spark.status import LATENCY_BOUNDS_S
+from falkirk.runtime.supervision.coordinator import SILENT_S
+from falkirk.user_tools.commands.dashboard import watch as module
+from falkirk.user_tools.commands.dashboard.latency import Latencies, quantile
 from tests.unit.dashboard.conftest import Stage
 from tests.unit.dashboard.recorded import HOSTILE
 from tests.unit.metrics.statuses import histogram

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from falkirk.commands.dashboard import watch as module
-from falkirk.commands.dashboard.consent import Consented
 from falkirk.errors import FalkirkError
-from falkirk.protocol.consistent_cuts import ConsistentCut
-from falkirk.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.consistent_cuts import ConsistentCut
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.user_tools.commands.dashboard import watch as module
+from falkirk.user_tools.commands.dashboard.consent import Consented
 from tests.unit.dashboard.conftest import Stage
 from tests.unit.protocol.test_rollback_example import upto
 

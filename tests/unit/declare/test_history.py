@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 import falkirk as fk
-from falkirk.commands.rollback import _between as between
 from falkirk.errors import DefinitionError
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region
 from falkirk.theory.history import History
+from falkirk.user_tools.commands.rollback import _between as between
 
 
 @pytest.mark.parametrize("option", ["history", "spare_checkpoints"])

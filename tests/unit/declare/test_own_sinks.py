@@ -13,8 +13,8 @@ from falkirk.declare.sink import OwnSink
 from falkirk.errors import DefinitionError, SparkError
 from falkirk.errors.location import caller
 from falkirk.plan.topics import check_declared
-from falkirk.spark_runtime.sinks import asking
-from falkirk.spark_runtime.sinks.own import OwnTarget
+from falkirk.runtime.spark.sinks import asking
+from falkirk.runtime.spark.sinks.own import OwnTarget
 
 
 class Store:

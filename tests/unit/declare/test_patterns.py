@@ -7,13 +7,13 @@ from typing import Any, cast
 import pytest
 
 import falkirk as fk
-from falkirk.decision_store import RegionRecord, Store
 from falkirk.errors import LogError
 from falkirk.kafka_client.topics import Topics
 from falkirk.plan.batch import Batch
 from falkirk.plan.fingerprint import READS
 from falkirk.plan.patterns import shown_matches, with_recorded_topics, with_topics
-from falkirk.spark_runtime.growth import advice_on_reads, grown
+from falkirk.recovery.decision_store import RegionRecord, Store
+from falkirk.runtime.spark.growth import advice_on_reads, grown
 from falkirk.theory.ids import LogId, Offset
 from tests.unit.declare.test_declare import refused
 

@@ -14,18 +14,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.decision_store import Store
 from falkirk.declare.cut import ByClock, OnArrival
 from falkirk.errors import SparkError
-from falkirk.processes.host import Host
-from falkirk.spark_runtime.epochs.jobs import EpochJobs
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.epochs.runner import BEHIND_MAX, EpochRunner
-from falkirk.spark_runtime.epochs.term import Term
-from falkirk.spark_runtime.sinks import table
-from falkirk.spark_runtime.sinks.release import EpochReleaser
-from falkirk.spark_runtime.sinks.table import TableTarget
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.epochs.jobs import EpochJobs
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.epochs.runner import BEHIND_MAX, EpochRunner
+from falkirk.runtime.spark.epochs.term import Term
+from falkirk.runtime.spark.sinks import table
+from falkirk.runtime.spark.sinks.release import EpochReleaser
+from falkirk.runtime.spark.sinks.table import TableTarget
+from falkirk.runtime.supervision.host import Host
 from falkirk.theory.ids import EpochNumber, Positions
 from tests.postgres import Postgres
 from tests.support import wait_until

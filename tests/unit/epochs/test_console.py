@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from falkirk.processes.starting import show_console
-from falkirk.spark_runtime.sinks.console import _print
-from falkirk.spark_runtime.status import CONSOLE
+from falkirk.runtime.spark.sinks.console import _print
+from falkirk.runtime.spark.status import CONSOLE
+from falkirk.runtime.supervision.starting import show_console
 
 
 def test_what_a_host_prints_comes_out_at_the_coordinators(

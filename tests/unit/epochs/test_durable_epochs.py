@@ -14,18 +14,18 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.batch_steps import iteration, loop_files
-from falkirk.batch_steps.iteration import Iterating
-from falkirk.batch_steps.loop_files import LocalLoopFiles, LoopFolders
-from falkirk.decision_store import Store
 from falkirk.errors import HomeError
-from falkirk.spark_runtime.epochs.inputs import Inputs, refuse_damaged
-from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
-from falkirk.spark_runtime.sinks import folder as folders
-from falkirk.spark_runtime.sinks.folder import FolderTarget
-from falkirk.spark_runtime.sinks.release import EpochReleaser
-from falkirk.system import durable, local_data
-from falkirk.system.local_data import LocalData
+from falkirk.platform import durable, local_data
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.epochs.inputs import Inputs, refuse_damaged
+from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
+from falkirk.runtime.spark.sinks import folder as folders
+from falkirk.runtime.spark.sinks.folder import FolderTarget
+from falkirk.runtime.spark.sinks.release import EpochReleaser
+from falkirk.steps.batch import iteration, loop_files
+from falkirk.steps.batch.iteration import Iterating
+from falkirk.steps.batch.loop_files import LocalLoopFiles, LoopFolders
 from falkirk.theory.ids import EpochNumber
 from tests.disks import ForgetfulDisk, SyncedBefore
 from tests.support import on_disk, wait_until

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.decision_store import Decision, RegionRecord, Store
 from falkirk.errors import HomeError, StoreError
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.epochs.strays import Strays
-from falkirk.system.data import DataPath
-from falkirk.system.local_data import LocalData
+from falkirk.platform.data import DataPath
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Decision, RegionRecord, Store
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.epochs.strays import Strays
 from falkirk.theory.ids import LogId, Offset
 from tests.stores import Place, void_range
 from tests.strays import drop, drop_strays

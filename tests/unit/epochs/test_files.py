@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import falkirk as fk
-from falkirk.decision_store import Store
 from falkirk.errors import FalkirkError, InternalError, LogError
-from falkirk.spark_runtime.epochs import files
-from falkirk.spark_runtime.epochs.files import FileLog
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.epochs import files
+from falkirk.runtime.spark.epochs.files import FileLog
 
 
 @pytest.fixture

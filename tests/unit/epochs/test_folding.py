@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from falkirk.batch_steps.folding import StateRules, folding
-from falkirk.batch_steps.python import KIND, LETTER_KIND, RESULT_KIND, STATE_KIND, RowCollector
+from falkirk.steps.batch.folding import StateRules, folding
+from falkirk.steps.batch.python import KIND, LETTER_KIND, RESULT_KIND, STATE_KIND, RowCollector
 from tests.duplicates import DELAY_S, HOSTILE, drawn
 from tests.strategies import examples
 from tests.timers import EXPIRES_S, Model, counted, letters, reminded, results

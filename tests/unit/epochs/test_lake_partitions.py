@@ -13,9 +13,9 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql.types import DateType, LongType, StringType, StructType, TimestampNTZType, TimestampType
 
 import falkirk as fk
-from falkirk.spark_runtime.sinks.delta import DeltaLakeTable
-from falkirk.spark_runtime.sinks.iceberg import IcebergTable
-from falkirk.spark_runtime.sinks.lake import DataFile, LakeTable
+from falkirk.runtime.spark.sinks.delta import DeltaLakeTable
+from falkirk.runtime.spark.sinks.iceberg import IcebergTable
+from falkirk.runtime.spark.sinks.lake import DataFile, LakeTable
 from falkirk.theory.ids import EpochNumber
 
 SCHEMA = StructType().add("id", LongType()).add("by", StringType())

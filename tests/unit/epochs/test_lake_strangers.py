@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 from falkirk.errors import SparkError
-from falkirk.spark_runtime.sinks import lake as lakes
-from falkirk.spark_runtime.sinks.lake import LakeTarget
+from falkirk.runtime.spark.sinks import lake as lakes
+from falkirk.runtime.spark.sinks.lake import LakeTarget
 from falkirk.theory.ids import EpochNumber
 from tests.unit.epochs.test_lake_tables import KINDS, SCHEMA, Lake, commit
 

@@ -14,13 +14,12 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyspark.sql.types import DayTimeIntervalType, DoubleType, IntegerType, LongType, StringType, StructType
 
 import falkirk as fk
-from falkirk.commands.judge_places import output_place
 from falkirk.errors import HomeError, SparkError, StoreError
 from falkirk.plan import lake as planning
-from falkirk.spark_runtime.sinks import delta, iceberg
-from falkirk.spark_runtime.sinks.delta import DeltaLakeTable
-from falkirk.spark_runtime.sinks.iceberg import IcebergTable
-from falkirk.spark_runtime.sinks.lake import (
+from falkirk.runtime.spark.sinks import delta, iceberg
+from falkirk.runtime.spark.sinks.delta import DeltaLakeTable
+from falkirk.runtime.spark.sinks.iceberg import IcebergTable
+from falkirk.runtime.spark.sinks.lake import (
     CommitConflict,
     DataFile,
     LakeTable,
@@ -29,8 +28,9 @@ from falkirk.spark_runtime.sinks.lake import (
     TableOfAnother,
     TableUnfit,
 )
-from falkirk.spark_runtime.sinks.targets import target_of
+from falkirk.runtime.spark.sinks.targets import target_of
 from falkirk.theory.ids import EpochNumber
+from falkirk.user_tools.commands.judge_places import output_place
 from tests.support import outcome
 
 SCHEMA = StructType().add("id", LongType())

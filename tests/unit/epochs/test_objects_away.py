@@ -8,10 +8,10 @@ import pytest
 
 from falkirk.errors import StoreError
 from falkirk.plan.batch import Batch
-from falkirk.spark_runtime.causes import objects_away, objects_unusable
-from falkirk.spark_runtime.epochs.failures import passes, raise_final, retry_text, waits_for
-from falkirk.spark_runtime.epochs.inputs import files_found
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.runtime.spark.causes import objects_away, objects_unusable
+from falkirk.runtime.spark.epochs.failures import passes, raise_final, retry_text, waits_for
+from falkirk.runtime.spark.epochs.inputs import files_found
 from falkirk.theory.ids import EpochNumber
 from tests.support import outcome
 
@@ -76,7 +76,7 @@ def test_a_cause_that_no_wait_mends_ends_the_batch_at_once(text: str, tmp_path: 
 
 
 def test_so_does_a_reader_that_looks_for_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("falkirk.spark_runtime.epochs.inputs.SPARK_ERRORS", (Failed,))
+    monkeypatch.setattr("falkirk.runtime.spark.epochs.inputs.SPARK_ERRORS", (Failed,))
 
     def look(text: str) -> None:
         with files_found(LocalData(tmp_path)):

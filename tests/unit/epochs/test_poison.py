@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
-from falkirk.batch_steps.folding import folding
-from falkirk.batch_steps.python import KIND, Poison, RowCollector, mapping
 from falkirk.errors import SparkError
-from falkirk.spark_runtime.epochs.run import Run
-from falkirk.spark_runtime.epochs.runner import EpochRunner
-from falkirk.spark_runtime.epochs.term import Term
+from falkirk.runtime.spark.epochs.run import Run
+from falkirk.runtime.spark.epochs.runner import EpochRunner
+from falkirk.runtime.spark.epochs.term import Term
+from falkirk.steps.batch.folding import folding
+from falkirk.steps.batch.python import KIND, Poison, RowCollector, mapping
 from falkirk.theory.ids import EpochNumber
 
 RESULT = pa.struct([("n", pa.int32())])
@@ -41,7 +41,7 @@ def test_the_run_ends_with_the_row_and_the_functions_words() -> None:
     future: Future[None] = Future()
     # A worker's error as the driver gets it, inside Spark's text.
     future.set_exception(
-        RuntimeError(f"Job aborted … falkirk.batch_steps.python.Poison: {raised.value} … Driver stacktrace")
+        RuntimeError(f"Job aborted … falkirk.steps.batch.python.Poison: {raised.value} … Driver stacktrace")
     )
     batch = SimpleNamespace(
         name="halves", where="shop.py:3", is_stateful=False, is_direct=False, cut=None, iteration=None

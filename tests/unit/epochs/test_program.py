@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from falkirk.decision_store import Store
 from falkirk.errors import HomeError
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.epochs.program import refuse_other_program
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.epochs.program import refuse_other_program
 from tests.stores import void_range
 
 

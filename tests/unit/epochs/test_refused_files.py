@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from falkirk.cli import main
-from falkirk.decision_store import Store
 from falkirk.errors import DefinitionError, LogError
-from falkirk.home.folder import open_home
-from falkirk.spark_runtime.epochs import files
-from falkirk.spark_runtime.epochs.files import FileLog, RefusedFile, is_lost
-from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
-from falkirk.spark_runtime.epochs.unreadable import BatchFiles, WhyUnreadable
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.epochs import files
+from falkirk.runtime.spark.epochs.files import FileLog, RefusedFile, is_lost
+from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
+from falkirk.runtime.spark.epochs.unreadable import BatchFiles, WhyUnreadable
 from falkirk.theory.ids import LogId
 from tests.unit.epochs.test_files import folder, log, names, put
 

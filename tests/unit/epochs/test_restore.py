@@ -9,16 +9,16 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import AnalysisException
 
-from falkirk.decision_store import Store
 from falkirk.declare.cut import OnArrival
 from falkirk.errors import HomeError, LogError, SparkError, StoreError
-from falkirk.spark_runtime.epochs.jobs import EpochJobs
-from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
-from falkirk.spark_runtime.epochs.results import Written
-from falkirk.spark_runtime.epochs.runner import EpochRunner
-from falkirk.spark_runtime.epochs.term import Term
-from falkirk.spark_runtime.retry import FAILURES_MAX
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.epochs.jobs import EpochJobs
+from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
+from falkirk.runtime.spark.epochs.results import Written
+from falkirk.runtime.spark.epochs.runner import EpochRunner
+from falkirk.runtime.spark.epochs.term import Term
+from falkirk.runtime.spark.retry import FAILURES_MAX
 from falkirk.theory.ids import EpochNumber
 from tests.support import on_disk
 

@@ -7,13 +7,13 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import HomeError, StoreError
-from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
-from falkirk.spark_runtime.epochs import run as run_module
-from falkirk.spark_runtime.epochs.run import Run
-from falkirk.spark_runtime.epochs.runner import EpochRunner
-from falkirk.spark_runtime.epochs.term import Term
-from falkirk.spark_runtime.retry import FAILURES_MAX
-from falkirk.system.durable import damaged
+from falkirk.errors.conditions.platform import DATA_AWAY, DATA_UNUSABLE
+from falkirk.platform.durable import damaged
+from falkirk.runtime.spark.epochs import run as run_module
+from falkirk.runtime.spark.epochs.run import Run
+from falkirk.runtime.spark.epochs.runner import EpochRunner
+from falkirk.runtime.spark.epochs.term import Term
+from falkirk.runtime.spark.retry import FAILURES_MAX
 from falkirk.theory.ids import EpochNumber
 
 EPOCH = EpochNumber(7)

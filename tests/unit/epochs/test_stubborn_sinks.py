@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from falkirk.decision_store import Store
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.sinks import asking as asking_stores
-from falkirk.spark_runtime.sinks import own
-from falkirk.spark_runtime.sinks.asking import ANSWER_S
-from falkirk.spark_runtime.sinks.release import EpochReleaser
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.sinks import asking as asking_stores
+from falkirk.runtime.spark.sinks import own
+from falkirk.runtime.spark.sinks.asking import ANSWER_S
+from falkirk.runtime.spark.sinks.release import EpochReleaser
 from tests.clock import MovedClock
 from tests.support import wait_until
 from tests.unit.declare.test_own_sinks import Rows, target

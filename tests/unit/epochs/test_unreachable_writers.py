@@ -9,15 +9,15 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.decision_store import Store
 from falkirk.errors import SparkError
-from falkirk.spark_runtime import fence, lanes
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.sinks import release, writing
-from falkirk.spark_runtime.sinks.release import EpochReleaser
-from falkirk.spark_runtime.sinks.target import release_failed
-from falkirk.spark_runtime.sinks.topic import TopicTarget
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark import fence, lanes
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.sinks import release, writing
+from falkirk.runtime.spark.sinks.release import EpochReleaser
+from falkirk.runtime.spark.sinks.target import release_failed
+from falkirk.runtime.spark.sinks.topic import TopicTarget
 from tests.support import wait_until
 from tests.unit.epochs.test_backpressure import session
 
@@ -100,7 +100,7 @@ def releaser(
     monkeypatch.setattr(lanes, "job_options", lambda *arguments: {})
     monkeypatch.setattr(fence, "producer_options", lambda *arguments: {})
     monkeypatch.setattr(writing, "settled_ends", lambda place, names, where, transactional: {"out": {0: 0}})
-    monkeypatch.setattr("falkirk.spark_runtime.sinks.topic.last_records", lambda place, topic, ends: iter(()))
+    monkeypatch.setattr("falkirk.runtime.spark.sinks.topic.last_records", lambda place, topic, ends: iter(()))
     monkeypatch.setattr(release, "pause_s", lambda tries: 0.0)
     topics = SimpleNamespace(facts=lambda topic: SimpleNamespace(partitions=1))
     context = SimpleNamespace(

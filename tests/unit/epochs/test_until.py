@@ -3,7 +3,7 @@
 import pytest
 
 from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut, OnArrival
-from falkirk.spark_runtime.epochs.until import Until
+from falkirk.runtime.spark.epochs.until import Until
 from falkirk.theory.ids import LogId, Offset, Offsets
 
 A, B = LogId("a"), LogId("b")

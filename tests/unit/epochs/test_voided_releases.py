@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StructType
 
-from falkirk.decision_store import Store
 from falkirk.errors import HomeError
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.sinks.release import EpochReleaser
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.sinks.release import EpochReleaser
 from tests.strays import drop_strays
 from tests.support import on_disk, wait_until
 from tests.unit.epochs.test_backpressure import session

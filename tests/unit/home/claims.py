@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from falkirk.errors import HomeError, LogError
-from falkirk.home import claim as module
-from falkirk.home.claim import Claim, Owner
-from falkirk.home.folder import Home, open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.internal import internal_topic
+from falkirk.recovery.ownership import claim as module
+from falkirk.recovery.ownership.claim import Claim, Owner
+from falkirk.recovery.ownership.folder import Home, open_home
 from tests.clock import MovedClock
 
 

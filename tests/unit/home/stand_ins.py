@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from falkirk.processes.settings import HostSettings
+from falkirk.runtime.supervision.settings import HostSettings
 
 
 def host_process(run: Callable[[HostSettings], Iterator[int | None]]) -> Any:

@@ -10,14 +10,14 @@ import pytest
 
 import falkirk as fk
 from falkirk.errors import HomeError, StoreError
-from falkirk.home import claim as module
-from falkirk.home.claim import FENCED_S, MARK, REPLACED_S, Claim, Owner, refuse_copied
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.failures import Failures
-from falkirk.processes.measurements import UNKNOWN
-from falkirk.processes.start import assemble_host
-from falkirk.system.traced import OFF
+from falkirk.platform.traced import OFF
+from falkirk.recovery.ownership import claim as module
+from falkirk.recovery.ownership.claim import FENCED_S, MARK, REPLACED_S, Claim, Owner, refuse_copied
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.supervision.failures import Failures
+from falkirk.runtime.supervision.measurements import UNKNOWN
+from falkirk.runtime.supervision.start import assemble_host
 from tests.unit.home.claims import Copies, Partition, copied
 
 

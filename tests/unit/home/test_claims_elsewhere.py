@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from falkirk.errors import HomeError, LogError
-from falkirk.home import claim as module
-from falkirk.home import guard
-from falkirk.home.claim import LOOK_S, MARK, Claim, Owner
-from falkirk.home.folder import open_home
+from falkirk.recovery.ownership import claim as module
+from falkirk.recovery.ownership import guard
+from falkirk.recovery.ownership.claim import LOOK_S, MARK, Claim, Owner
+from falkirk.recovery.ownership.folder import open_home
 from tests.unit.home.claims import Copies, Partition, copied
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from falkirk.decision_store.engine import Database
-from falkirk.decision_store.sqlite import SqliteDatabase
 from falkirk.errors import FalkirkError
-from falkirk.home import identity as identities
-from falkirk.home.folder import Home, open_home, waiting_home
+from falkirk.recovery.decision_store.engine import Database
+from falkirk.recovery.decision_store.sqlite import SqliteDatabase
+from falkirk.recovery.ownership import identity as identities
+from falkirk.recovery.ownership.folder import Home, open_home, waiting_home
 from tests.postgres import Postgres
 
 #: Far more writes than a creation has.

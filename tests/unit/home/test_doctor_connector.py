@@ -2,7 +2,7 @@
 
 import pytest
 
-from falkirk.environment import doctor, jars
+from falkirk.spark_setup import doctor, jars
 
 
 @pytest.mark.parametrize(("spark", "is_advice"), [("same", False), ("4.9.9", True)])

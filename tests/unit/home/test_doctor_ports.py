@@ -7,9 +7,9 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from falkirk.commands import machine as commands
-from falkirk.environment import doctor
-from falkirk.environment.doctor import CheckResult
+from falkirk.spark_setup import doctor
+from falkirk.spark_setup.doctor import CheckResult
+from falkirk.user_tools.commands import machine as commands
 
 
 def has(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> CheckResult:

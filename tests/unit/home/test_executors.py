@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from falkirk.errors import HomeError, SparkError
-from falkirk.home import executors
-from falkirk.home.executors import Executors, Reach, await_executors, probe
+from falkirk.recovery.ownership import executors
+from falkirk.recovery.ownership.executors import Executors, Reach, await_executors, probe
 from tests.support import wait_until
 
 SILENCE_S, EXIT_S = 0.6, 0.2

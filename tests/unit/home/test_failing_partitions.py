@@ -13,13 +13,13 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import SparkError
-from falkirk.processes import supervised_region
-from falkirk.processes.failures import Failures
-from falkirk.processes.supervised import Supervision
-from falkirk.processes.supervised_region import SupervisedRegion
-from falkirk.protocol.ports import Checkpoint
-from falkirk.spark_runtime.live import inputs
-from falkirk.spark_runtime.retry import FAILURES_MAX
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.runtime.spark.live import inputs
+from falkirk.runtime.spark.retry import FAILURES_MAX
+from falkirk.runtime.supervision import supervised_region
+from falkirk.runtime.supervision.failures import Failures
+from falkirk.runtime.supervision.supervised import Supervision
+from falkirk.runtime.supervision.supervised_region import SupervisedRegion
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import Offset
 from falkirk.theory.times import TopicPartition

@@ -11,15 +11,15 @@ import pytest
 import falkirk as fk
 from falkirk.errors import SparkError
 from falkirk.errors.location import SourceLocation
-from falkirk.processes import coordinator as supervise
-from falkirk.processes import failures as counting
-from falkirk.processes.coordinator import FRUITLESS_MAX, Coordinator
-from falkirk.processes.failures import IDLE_S, Cause, Failures, cause_of, has_progressed
-from falkirk.processes.process import EXIT_RESTART, write_status
-from falkirk.processes.settings import HostSettings, RunSettings
-from falkirk.protocol.ports import Checkpoint
-from falkirk.spark_runtime.retry import FAILURES_MAX
-from falkirk.spark_runtime.status import RegionStatus
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.runtime.spark.retry import FAILURES_MAX
+from falkirk.runtime.spark.status import RegionStatus
+from falkirk.runtime.supervision import coordinator as supervise
+from falkirk.runtime.supervision import failures as counting
+from falkirk.runtime.supervision.coordinator import FRUITLESS_MAX, Coordinator
+from falkirk.runtime.supervision.failures import IDLE_S, Cause, Failures, cause_of, has_progressed
+from falkirk.runtime.supervision.process import EXIT_RESTART, write_status
+from falkirk.runtime.supervision.settings import HostSettings, RunSettings
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import Offset
 from falkirk.theory.times import TopicPartition

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.decision_store import Store
-from falkirk.home.folder import open_home
-from falkirk.home.requests import stop_asked
-from falkirk.processes import coordinator as module
-from falkirk.processes.coordinator import Coordinator
-from falkirk.processes.settings import RunSettings
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.recovery.ownership.requests import stop_asked
+from falkirk.runtime.supervision import coordinator as module
+from falkirk.runtime.supervision.coordinator import Coordinator
+from falkirk.runtime.supervision.settings import RunSettings
 
 
 def before(store: Store) -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 import falkirk as fk
-from falkirk.decision_store import Store
 from falkirk.errors import HomeError, StoreError
-from falkirk.home.folder import open_home
-from falkirk.processes.coordinator import Coordinator, read_status
-from falkirk.processes.process import write_status
-from falkirk.processes.settings import RunSettings
-from falkirk.spark_runtime.status import RegionStatus
-from falkirk.system.disk import is_full
-from falkirk.system.durable import write_atomically
+from falkirk.platform.disk import is_full
+from falkirk.platform.durable import write_atomically
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.status import RegionStatus
+from falkirk.runtime.supervision.coordinator import Coordinator, read_status
+from falkirk.runtime.supervision.process import write_status
+from falkirk.runtime.supervision.settings import RunSettings
 from tests.disks import SmallDisk, small_disk
 from tests.support import wait_until
 

@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from falkirk.errors import FalkirkError, HomeError, StoreError
-from falkirk.home.folder import Home, attach_home, open_home
-from falkirk.home.process_records import ProcessRecord
-from falkirk.system.durable import write_atomically
+from falkirk.platform.durable import write_atomically
+from falkirk.recovery.ownership.folder import Home, attach_home, open_home
+from falkirk.recovery.ownership.process_records import ProcessRecord
 from tests.postgres import Postgres
 from tests.support import wait_until
 
@@ -76,7 +76,7 @@ def test_a_second_copy_is_refused_with_the_holders_pid(home: Path) -> None:
         here = refused(home, "HOME_IN_USE")
         assert here.parameters["pid"] == str(os.getpid())
         assert str(here).startswith("this process already runs this application.")  # "another process" was wrong
-        script = "import sys; from pathlib import Path; from falkirk.home.folder import open_home\n"
+        script = "import sys; from pathlib import Path; from falkirk.recovery.ownership.folder import open_home\n"
         script += (
             "try: open_home(Path(sys.argv[1]), 'app')\nexcept Exception as e: print(e.condition, e.parameters['pid'])"
         )
@@ -86,7 +86,7 @@ def test_a_second_copy_is_refused_with_the_holders_pid(home: Path) -> None:
 
 
 def test_the_lock_of_a_killed_holder_is_free(home: Path, children: list["subprocess.Popen[str]"]) -> None:
-    script = "import sys, signal; from pathlib import Path; from falkirk.home.folder import open_home\n"
+    script = "import sys, signal; from pathlib import Path; from falkirk.recovery.ownership.folder import open_home\n"
     script += "home = open_home(Path(sys.argv[1]), 'app'); print('up', flush=True); signal.pause()"
     holder = subprocess.Popen([sys.executable, "-c", script, str(home)], stdout=subprocess.PIPE, text=True)
     children.append(holder)

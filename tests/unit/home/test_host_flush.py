@@ -5,7 +5,7 @@ import threading
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from falkirk.processes.flushing import succeed_within
+from falkirk.runtime.supervision.flushing import succeed_within
 from tests.support import wait_until
 
 

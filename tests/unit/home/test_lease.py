@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 import falkirk as fk
-from falkirk.decision_store import Lease, Store
-from falkirk.decision_store.postgres import WRITER_S
 from falkirk.declare.load import load_application
 from falkirk.errors import DefinitionError, HomeError, StoreError
-from falkirk.home.folder import Home, waiting_home
-from falkirk.home.lease import LASTS_MIN_S, MARGIN_S, LeaseKeeper, LeaseWatch, await_home, lease_s
-from falkirk.home.process_records import ProcessRecord
-from falkirk.processes.coordinator import Coordinator
-from falkirk.processes.settings import RunSettings
-from falkirk.system import locks
+from falkirk.platform import locks
+from falkirk.recovery.decision_store import Lease, Store
+from falkirk.recovery.decision_store.postgres import WRITER_S
+from falkirk.recovery.ownership.folder import Home, waiting_home
+from falkirk.recovery.ownership.lease import LASTS_MIN_S, MARGIN_S, LeaseKeeper, LeaseWatch, await_home, lease_s
+from falkirk.recovery.ownership.process_records import ProcessRecord
+from falkirk.runtime.supervision.coordinator import Coordinator
+from falkirk.runtime.supervision.settings import RunSettings
 from tests.postgres import Postgres
 from tests.stores import Place
 from tests.support import wait_until
@@ -32,7 +32,7 @@ LASTS_S = 10.0
 #: An owner that renews its lease until it is killed.
 OWNER = """
 import pathlib, signal, sys
-from falkirk.home.lease import LeaseKeeper, await_home
+from falkirk.recovery.ownership.lease import LeaseKeeper, await_home
 home = await_home(pathlib.Path(sys.argv[1]), "shop", None, lasts_s=4.0, pause=lambda s: False, say=print)
 with LeaseKeeper(home, 4.0, print):
     print("owns", flush=True)
@@ -158,7 +158,7 @@ def test_an_owner_that_cannot_renew_ends_before_another_may_start(tmp_path: Path
 def test_the_time_of_a_takeover_counts_for_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To replace the locks of the former owner may take seconds, in which nobody renews the lease."""
     clock, ends = Clock(), list[int]()
-    monkeypatch.setattr("falkirk.home.folder.seconds_since_boot", clock)
+    monkeypatch.setattr("falkirk.recovery.ownership.folder.seconds_since_boot", clock)
 
     def slowly(lock: int, says: str) -> None:
         clock.now_s += LASTS_S
@@ -295,7 +295,7 @@ def test_a_process_that_cannot_see_the_store_waits(tmp_path: Path, monkeypatch: 
         looks.append(seconds)
         return len(looks) == 3
 
-    monkeypatch.setattr("falkirk.home.lease.waiting_home", away)
+    monkeypatch.setattr("falkirk.recovery.ownership.lease.waiting_home", away)
     assert await_home(tmp_path, "shop", None, lasts_s=LASTS_S, pause=pause, say=said.append) is None
     assert (len(looks), len(said)) == (3, 1)
 
@@ -338,7 +338,7 @@ def test_outputs_under_a_lease_are_fenced_unless_the_application_decides(
 PROGRAM = """
 import sys
 import falkirk as fk
-from falkirk.commands import run
+from falkirk.user_tools.commands import run
 
 run.run_in_terminal = lambda app, settings: print(settings.lease_s)
 app = fk.App("shop", kafka="127.0.0.1:1")

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falkirk.decision_store import Lease
 from falkirk.errors import StoreError
-from falkirk.home.lease import MARGIN_S, RENEW_S, LeaseKeeper, LeaseWatch
+from falkirk.recovery.decision_store import Lease
+from falkirk.recovery.ownership.lease import MARGIN_S, RENEW_S, LeaseKeeper, LeaseWatch
 from tests.strategies import examples
 
 LASTS_S, STEP_S = 6.0, 0.5

@@ -8,7 +8,7 @@ import sqlalchemy as sql
 
 import falkirk as fk
 from falkirk.errors import StoreError
-from falkirk.spark_runtime.sinks.table import TableTarget
+from falkirk.runtime.spark.sinks.table import TableTarget
 from tests.postgres import Postgres
 from tests.stores import RECORD, Place, tail
 

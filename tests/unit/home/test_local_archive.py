@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from falkirk.commands import machine, training
-from falkirk.commands.machine import setup
-from falkirk.environment import archive, jars
-from falkirk.environment.archive import ARCHIVE_KINDS, ArchiveKind, archive_entry, archive_file, made, options
-from falkirk.environment.doctor import check_machine
-from falkirk.environment.java import Java
 from falkirk.errors import MachineError
+from falkirk.spark_setup import archive, jars
+from falkirk.spark_setup.archive import ARCHIVE_KINDS, ArchiveKind, archive_entry, archive_file, made, options
+from falkirk.spark_setup.doctor import check_machine
+from falkirk.spark_setup.java import Java
+from falkirk.user_tools.commands import machine, training
+from falkirk.user_tools.commands.machine import setup
 from tests.unit.fakes import fake_java
 
 JAVA = Java(command="java", version=17, build='openjdk version "17.0.1"')

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import psutil
 
-from falkirk.environment import broker as local_broker
-from falkirk.environment.broker import Broker
-from falkirk.system import processes
+from falkirk.platform import processes
+from falkirk.spark_setup import broker as local_broker
+from falkirk.spark_setup.broker import Broker
 
 
 def test_a_broker_that_its_starter_does_not_wait_for_is_stopped(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 
-from falkirk.environment.garbage import JvmGarbage
+from falkirk.spark_setup.garbage import JvmGarbage
 from tests.support import wait_until
 
 OBJECTS = 1000

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.environment import jars
-from falkirk.environment.cache import cache_home
-from falkirk.environment.doctor import check_machine
-from falkirk.environment.jars import JarKind
 from falkirk.errors import MachineError
+from falkirk.spark_setup import jars
+from falkirk.spark_setup.cache import cache_home
+from falkirk.spark_setup.doctor import check_machine
+from falkirk.spark_setup.jars import JarKind
 from tests.support import wait_until
 from tests.unit.fakes import ROOT, fake_java
 
@@ -21,8 +21,8 @@ from tests.unit.fakes import ROOT, fake_java
 FILL = """
 import sys
 from pathlib import Path
-from falkirk.environment import jars
-from falkirk.environment.cache import cache_home
+from falkirk.spark_setup import jars
+from falkirk.spark_setup.cache import cache_home
 from tests.unit.home.test_local_jars import put_all
 
 marks, behaviour = Path(sys.argv[1]), sys.argv[2]
@@ -101,7 +101,7 @@ def test_a_kind_that_nobody_needs_is_not_downloaded() -> None:
 def test_the_manifest_has_each_jar_that_ivy_xml_names_in_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     manifest = jars.manifest()
-    named = ElementTree.parse(ROOT / "falkirk/environment/ivy.xml").iter("dependency")
+    named = ElementTree.parse(ROOT / "falkirk/spark_setup/ivy.xml").iter("dependency")
     wanted = {f"{d.attrib['conf'].partition('->')[0]}/{d.attrib['name']}-{d.attrib['rev']}.jar" for d in named}
     assert wanted <= manifest.keys(), "run tools/pin_jars.py"
     assert {jar.partition("/")[0] for jar in manifest} == set(jars.JAR_KINDS)

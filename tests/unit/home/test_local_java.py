@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.environment.java import find_java, major_version
 from falkirk.errors import MachineError
+from falkirk.spark_setup.java import find_java, major_version
 from tests.unit.fakes import ROOT, fake_java
 
 VERSIONS = [

@@ -10,12 +10,12 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from falkirk.environment import objects
-from falkirk.environment import spark as local_spark
-from falkirk.environment.jvm import unseen
-from falkirk.environment.spark import ESSENTIAL, kafka_options, missing_settings, session, session_settings
 from falkirk.errors import SparkError
 from falkirk.kafka_client.connection import Connection
+from falkirk.spark_setup import objects
+from falkirk.spark_setup import spark as local_spark
+from falkirk.spark_setup.jvm import unseen
+from falkirk.spark_setup.spark import ESSENTIAL, kafka_options, missing_settings, session, session_settings
 
 WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
 #: A setting whose default is the needed value.

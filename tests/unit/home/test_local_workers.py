@@ -9,7 +9,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from falkirk.environment.workers import forget_archives, prefer_compiled, without_jars
+from falkirk.spark_setup.workers import forget_archives, prefer_compiled, without_jars
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from falkirk.errors import HomeError
-from falkirk.system import locks
+from falkirk.platform import locks
 from tests.clock import MovedClock
 
 

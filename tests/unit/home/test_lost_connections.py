@@ -2,8 +2,8 @@
 
 import pytest
 
-from falkirk.processes.failures import CONNECTIONS_PER_FAILURE, Cause, Failures, cause_of
-from falkirk.spark_runtime.retry import FAILURES_MAX
+from falkirk.runtime.spark.retry import FAILURES_MAX
+from falkirk.runtime.supervision.failures import CONNECTIONS_PER_FAILURE, Cause, Failures, cause_of
 
 #: Shortened errors of Spark 4.3. The state task of the first one had found a damaged file.
 LOST = (

@@ -16,14 +16,14 @@ import pytest
 import falkirk as fk
 from falkirk.errors import FalkirkError, LogError, SparkError
 from falkirk.errors.location import SourceLocation
-from falkirk.home.guard import EXIT_FATAL
-from falkirk.processes.coordinator import Coordinator
-from falkirk.processes.counts import KeptCounts
-from falkirk.processes.failures import LOSSES_MAX, Failures
-from falkirk.processes.host import Host
-from falkirk.processes.process import EXIT_RESTART, write_status
-from falkirk.processes.settings import COUNTS_FILE, RunSettings
-from falkirk.spark_runtime.status import RegionStatus
+from falkirk.recovery.ownership.guard import EXIT_FATAL
+from falkirk.runtime.spark.status import RegionStatus
+from falkirk.runtime.supervision.coordinator import Coordinator
+from falkirk.runtime.supervision.counts import KeptCounts
+from falkirk.runtime.supervision.failures import LOSSES_MAX, Failures
+from falkirk.runtime.supervision.host import Host
+from falkirk.runtime.supervision.process import EXIT_RESTART, write_status
+from falkirk.runtime.supervision.settings import COUNTS_FILE, RunSettings
 from tests.unit.home.stand_ins import host_process
 from tests.unit.home.test_failures_across_hosts import Impatient
 

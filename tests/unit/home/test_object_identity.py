@@ -9,21 +9,21 @@ import pytest
 import sqlalchemy as sql
 
 import falkirk as fk
-from falkirk.commands.offline.application import recorded_shape
-from falkirk.commands.owners import OwnerReader
-from falkirk.commands.running import home_of, home_to_read
-from falkirk.commands.status import see
-from falkirk.decision_store.homes import known_home
 from falkirk.errors import StoreError
-from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
-from falkirk.home.folder import data_folder, waiting_home
-from falkirk.home.identity import IDENTITY_FILE, identify
-from falkirk.home.lease import await_home, refuse_leased
+from falkirk.errors.conditions.platform import DATA_AWAY, DATA_UNUSABLE
 from falkirk.plan.shape import Shape
-from falkirk.protocol.layout import Layout
-from falkirk.system import object_data
-from falkirk.system.data import DataPath
-from falkirk.system.local_data import LocalData
+from falkirk.platform import object_data
+from falkirk.platform.data import DataPath
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store.homes import known_home
+from falkirk.recovery.ownership.folder import data_folder, waiting_home
+from falkirk.recovery.ownership.identity import IDENTITY_FILE, identify
+from falkirk.recovery.ownership.lease import await_home, refuse_leased
+from falkirk.recovery.protocol.layout import Layout
+from falkirk.user_tools.commands.history.application import recorded_shape
+from falkirk.user_tools.commands.owners import OwnerReader
+from falkirk.user_tools.commands.running import home_of, home_to_read
+from falkirk.user_tools.commands.status import see
 from tests.postgres import Postgres
 from tests.support import outcome
 
@@ -94,7 +94,7 @@ def test_an_owner_without_a_lease_respects_one(
     refuse_leased(second, "shop", url, str(data))
     owner = await_home(first, "shop", url, lasts_s=10.0, pause=lambda s: False, say=print, data=str(data))
     assert owner is not None
-    monkeypatch.setattr("falkirk.home.lease.is_renewed", lambda store: store.lease().is_kept)
+    monkeypatch.setattr("falkirk.recovery.ownership.lease.is_renewed", lambda store: store.lease().is_kept)
     with owner:
         assert outcome(lambda: refuse_leased(second, "shop", url, str(data))) == "HOME_IN_USE"
         owner.store.release_lease()
@@ -139,7 +139,7 @@ def test_a_process_that_waits_does_not_wait_for_rights(
 
 
 def test_a_python_without_a_client_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "falkirk.system.object_data", None)
+    monkeypatch.setitem(sys.modules, "falkirk.platform.object_data", None)
     with pytest.raises(StoreError) as refused:
         data_folder(tmp_path, "s3a://bucket/shop")
     assert (refused.value.condition, "pyarrow" in str(refused.value)) == ("DATA_UNUSABLE", True)

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import StoreError
-from falkirk.processes.coordinator import SILENT_S
-from falkirk.system import object_data
-from falkirk.system.object_data import ObjectData, data_at
+from falkirk.platform import object_data
+from falkirk.platform.object_data import ObjectData, data_at
+from falkirk.runtime.supervision.coordinator import SILENT_S
 from tests.clock import MovedClock
 from tests.support import outcome
 

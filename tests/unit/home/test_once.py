@@ -10,16 +10,16 @@ from typing import Any, cast
 import pytest
 
 import falkirk as fk
-from falkirk.commands import run as running
-from falkirk.decision_store.values import Decision
-from falkirk.home.folder import Home, open_home
-from falkirk.processes import coordinator as supervise
-from falkirk.processes.coordinator import Coordinator
-from falkirk.processes.once import begin_once, close_run, decide_ends, ends_of_sources, open_decision
-from falkirk.processes.settings import EXIT_OVER, HostSettings, RunSettings
-from falkirk.protocol.layout import Layout
-from falkirk.spark_runtime.epochs.files import FileLog
+from falkirk.recovery.decision_store.values import Decision
+from falkirk.recovery.ownership.folder import Home, open_home
+from falkirk.recovery.protocol.layout import Layout
+from falkirk.runtime.spark.epochs.files import FileLog
+from falkirk.runtime.supervision import coordinator as supervise
+from falkirk.runtime.supervision.coordinator import Coordinator
+from falkirk.runtime.supervision.once import begin_once, close_run, decide_ends, ends_of_sources, open_decision
+from falkirk.runtime.supervision.settings import EXIT_OVER, HostSettings, RunSettings
 from falkirk.theory.ids import LogId, Offset, Positions
+from falkirk.user_tools.commands import run as running
 
 SOURCE, ADDED = LogId("orders"), LogId("refunds")
 

@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 from falkirk.errors import HomeError, StoreError
-from falkirk.home import guard
-from falkirk.home.folder import host_home, open_home
-from falkirk.processes.settings import HostSettings
-from falkirk.system import locks
+from falkirk.platform import locks
+from falkirk.recovery.ownership import guard
+from falkirk.recovery.ownership.folder import host_home, open_home
+from falkirk.runtime.supervision.settings import HostSettings
 from tests.support import suspend, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -32,7 +32,7 @@ app.sink("out", "events", fk.Kafka("out"))
 #: The host, with Spark and Kafka replaced. It starts Spark as the first step of taking charge, and then hangs.
 HOST = """
 import json, pathlib, signal, sys
-from falkirk.processes import process as host, start
+from falkirk.runtime.supervision import process as host, start
 
 class Topics:
     def __init__(self, connection): pass
@@ -70,7 +70,7 @@ signal.pause()
 UNWATCHED = """
 import pathlib, sys, threading
 from falkirk.errors import StoreError
-from falkirk.home import guard
+from falkirk.recovery.ownership import guard
 
 def watch(look, say):
     def find():
@@ -154,7 +154,7 @@ def test_a_host_that_hangs_ends_although_another_process_had_adopted_it_before_i
     dead.wait()
     hangs = f"""
 import threading
-from falkirk.home import guard
+from falkirk.recovery.ownership import guard
 guard.die_with_parent({dead.pid}, threading.Event())
 threading.Event().wait()
 """

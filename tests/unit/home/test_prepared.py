@@ -11,10 +11,10 @@ from unittest.mock import MagicMock
 import psutil
 import pytest
 
-from falkirk.home.folder import Home, open_home
-from falkirk.processes import prepared
-from falkirk.processes.prepared import Prepared, digests
-from falkirk.processes.settings import EXIT_UNUSABLE, STATE, WARM, HostSettings
+from falkirk.recovery.ownership.folder import Home, open_home
+from falkirk.runtime.supervision import prepared
+from falkirk.runtime.supervision.prepared import Prepared, digests
+from falkirk.runtime.supervision.settings import EXIT_UNUSABLE, STATE, WARM, HostSettings
 from tests.support import wait_until
 from tests.unit.home.test_orphaned_host import COORDINATOR, ROOT
 
@@ -31,7 +31,7 @@ HOST = """
 import pathlib, signal, sys
 from types import SimpleNamespace
 from unittest.mock import MagicMock
-from falkirk.processes import prepared, process as host, start
+from falkirk.runtime.supervision import prepared, process as host, start
 
 folder = pathlib.Path(sys.argv[1])
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from falkirk.system import priority
-from falkirk.system.priority import LOWEST, can_be_lowered, lower, restore
+from falkirk.platform import priority
+from falkirk.platform.priority import LOWEST, can_be_lowered, lower, restore
 
 #: A process with a second thread and a child. It prints the pid of the child.
 FAMILY = """

@@ -11,14 +11,14 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk import cli
-from falkirk.decision_store import Store
 from falkirk.declare.endpoints import Files
-from falkirk.environment import jars
-from falkirk.environment.spark import _launch_settings
 from falkirk.errors import MachineError
-from falkirk.home.folder import attach_home, open_home
-from falkirk.spark_runtime.sinks.folder import FolderTarget
-from falkirk.system import private
+from falkirk.platform import private
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.ownership.folder import attach_home, open_home
+from falkirk.runtime.spark.sinks.folder import FolderTarget
+from falkirk.spark_setup import jars
+from falkirk.spark_setup.spark import _launch_settings
 from tests.unit.hostile.test_random_files import Decisions
 from tests.unit.kafka.test_folder_sinks import proofs
 
@@ -159,7 +159,7 @@ def test_a_command_writes_for_its_user_alone(tmp_path: Path, monkeypatch: pytest
         written.touch()
         return fk.App("shop", home=tmp_path / "home")
 
-    monkeypatch.setattr("falkirk.commands.status.load_application", load)
+    monkeypatch.setattr("falkirk.user_tools.commands.status.load_application", load)
     CliRunner().invoke(cli.main, ["status", "shop.py"])
     assert rights(written) == 0o600
     assert os.umask(0o022) == 0o022, "the caller's umask is restored"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from falkirk.decision_store import Store
-from falkirk.decision_store import requests as request_store
-from falkirk.decision_store.engine import Database
-from falkirk.decision_store.requests import asked_by
 from falkirk.errors import FalkirkError, HomeError, StoreError
-from falkirk.home.requests import ask_for_rollback, fail_former, is_rolled_back
-from falkirk.processes.rollback_requests import RollbackRequests
-from falkirk.protocol.rollback import RollbackDecision
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.decision_store import requests as request_store
+from falkirk.recovery.decision_store.engine import Database
+from falkirk.recovery.decision_store.requests import asked_by
+from falkirk.recovery.ownership.requests import ask_for_rollback, fail_former, is_rolled_back
+from falkirk.recovery.protocol.rollback import RollbackDecision
+from falkirk.runtime.supervision.rollback_requests import RollbackRequests
 from falkirk.theory.ids import CheckpointNumber
 from tests.support import wait_until
 

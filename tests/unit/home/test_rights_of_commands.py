@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.commands.kept_state import batch_states
-from falkirk.commands.offline.application import recorded_shape
-from falkirk.commands.origins import Origins
-from falkirk.commands.records import EpochPlace, TopicRecords
-from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError, StoreError
-from falkirk.home.folder import Home, attach_home, open_home
 from falkirk.kafka_client.connection import Connection
-from falkirk.spark_runtime import settling
-from falkirk.spark_runtime.context import Storage
+from falkirk.recovery.ownership.folder import Home, attach_home, open_home
+from falkirk.runtime.spark import settling
+from falkirk.runtime.spark.context import Storage
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.ids import CheckpointNumber, EpochNumber
+from falkirk.user_tools.commands.history.application import recorded_shape
+from falkirk.user_tools.commands.kept_state import batch_states
+from falkirk.user_tools.commands.origins import Origins
+from falkirk.user_tools.commands.records import EpochPlace, TopicRecords
 from tests.cluster.past import Past
 from tests.integration.live import Wire
 from tests.integration.outside.test_redrive import Stage

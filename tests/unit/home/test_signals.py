@@ -5,7 +5,7 @@ import sys
 
 _HELD = """
 import signal, threading
-from falkirk.system.signals import stop_on_signals
+from falkirk.platform.signals import stop_on_signals
 
 lock, stopped = threading.Lock(), threading.Event()
 

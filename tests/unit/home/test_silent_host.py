@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 import falkirk as fk
-from falkirk.home.folder import open_home
-from falkirk.processes import coordinator as supervise
-from falkirk.processes.coordinator import SILENT_S, Coordinator
-from falkirk.processes.settings import RunSettings
-from falkirk.system.silence import LOOK_MAX_S
+from falkirk.platform.silence import LOOK_MAX_S
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.supervision import coordinator as supervise
+from falkirk.runtime.supervision.coordinator import SILENT_S, Coordinator
+from falkirk.runtime.supervision.settings import RunSettings
 from tests.clock import MovedClock
 
 

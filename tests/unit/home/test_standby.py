@@ -13,15 +13,15 @@ import psutil
 import pytest
 
 import falkirk as fk
-from falkirk.home import folder as homes
-from falkirk.home.folder import STANDBY, open_home
-from falkirk.home.process_records import ProcessRecord
-from falkirk.processes import coordinator as supervise
-from falkirk.processes import standby as standbys
-from falkirk.processes.coordinator import Coordinator
-from falkirk.processes.settings import PLAN, RunSettings
-from falkirk.processes.standby import TRIES_MAX
-from falkirk.system import priority
+from falkirk.platform import priority
+from falkirk.recovery.ownership import folder as homes
+from falkirk.recovery.ownership.folder import STANDBY, open_home
+from falkirk.recovery.ownership.process_records import ProcessRecord
+from falkirk.runtime.supervision import coordinator as supervise
+from falkirk.runtime.supervision import standby as standbys
+from falkirk.runtime.supervision.coordinator import Coordinator
+from falkirk.runtime.supervision.settings import PLAN, RunSettings
+from falkirk.runtime.supervision.standby import TRIES_MAX
 from tests.support import wait_until
 
 #: Stands for a host. `argv`: its folder, in which `standby` names what a standby does.

@@ -9,11 +9,11 @@ from typing import Any
 import psutil
 import pytest
 
-from falkirk.home.folder import STANDBY, Home, open_home
-from falkirk.processes import standby as standbys
-from falkirk.processes.standby import FAILED_PAUSE_S, MEASURED_S, STEADY_S, TRIES_MAX, VARIABLE, Standby
-from falkirk.system import priority
-from falkirk.system.memory import available_bytes
+from falkirk.platform import priority
+from falkirk.platform.memory import available_bytes
+from falkirk.recovery.ownership.folder import STANDBY, Home, open_home
+from falkirk.runtime.supervision import standby as standbys
+from falkirk.runtime.supervision.standby import FAILED_PAUSE_S, MEASURED_S, STEADY_S, TRIES_MAX, VARIABLE, Standby
 from tests.clock import MovedClock
 
 

@@ -7,16 +7,16 @@ from typing import Any, cast
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from falkirk.environment.stopping import stop_session
-from falkirk.processes.failures import Failures
-from falkirk.processes.host import Host
-from falkirk.processes.supervised import Supervision
-from falkirk.processes.supervised_batch import SupervisedBatch
-from falkirk.spark_runtime.application.batches import Batches
-from falkirk.spark_runtime.epochs.region import BatchRegion
-from falkirk.spark_runtime.sinks import release
-from falkirk.spark_runtime.sinks.release import EpochReleaser
-from falkirk.system import deadline
+from falkirk.platform import deadline
+from falkirk.runtime.spark.application.batches import Batches
+from falkirk.runtime.spark.epochs.region import BatchRegion
+from falkirk.runtime.spark.sinks import release
+from falkirk.runtime.spark.sinks.release import EpochReleaser
+from falkirk.runtime.supervision.failures import Failures
+from falkirk.runtime.supervision.host import Host
+from falkirk.runtime.supervision.supervised import Supervision
+from falkirk.runtime.supervision.supervised_batch import SupervisedBatch
+from falkirk.spark_setup.stopping import stop_session
 from tests.clock import MovedClock
 
 

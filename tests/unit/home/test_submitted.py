@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk import cli
-from falkirk.environment import spark as local_spark
-from falkirk.environment.held_views import VIEWS_PLUGIN, holds_views
-from falkirk.environment.submitted import add_py_files, choose_python, merge_settings, spark_conf
 from falkirk.errors import DefinitionError
-from falkirk.processes import prepared
-from falkirk.processes.settings import HostSettings, RunSettings
+from falkirk.runtime.supervision import prepared
+from falkirk.runtime.supervision.settings import HostSettings, RunSettings
+from falkirk.spark_setup import spark as local_spark
+from falkirk.spark_setup.held_views import VIEWS_PLUGIN, holds_views
+from falkirk.spark_setup.submitted import add_py_files, choose_python, merge_settings, spark_conf
 
 
 @pytest.fixture

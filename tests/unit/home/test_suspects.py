@@ -8,16 +8,16 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors.location import SourceLocation
-from falkirk.processes.failures import IDLE_S, LOSSES_MAX, Failures
-from falkirk.processes.host import Host
-from falkirk.processes.supervised import Supervised, Supervision
-from falkirk.processes.supervised_batch import SupervisedBatch
-from falkirk.processes.supervised_region import SupervisedRegion
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import Checkpoint
-from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.spark_runtime.live import inputs
-from falkirk.spark_runtime.status import RegionStatus
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.recovery import RecoveryProtocol
+from falkirk.runtime.spark.live import inputs
+from falkirk.runtime.spark.status import RegionStatus
+from falkirk.runtime.supervision.failures import IDLE_S, LOSSES_MAX, Failures
+from falkirk.runtime.supervision.host import Host
+from falkirk.runtime.supervision.supervised import Supervised, Supervision
+from falkirk.runtime.supervision.supervised_batch import SupervisedBatch
+from falkirk.runtime.supervision.supervised_region import SupervisedRegion
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import CheckpointNumber, LogId, Offset
 from falkirk.theory.times import TopicPartition

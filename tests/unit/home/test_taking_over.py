@@ -18,21 +18,21 @@ import psutil
 import pytest
 
 import falkirk as fk
-from falkirk.commands.running import home_of
-from falkirk.decision_store import Lease
 from falkirk.errors import HomeError, StoreError
-from falkirk.home import folder
-from falkirk.home.folder import Home, open_home, waiting_home
-from falkirk.home.lease import await_home
-from falkirk.home.process_records import ProcessRecord
-from falkirk.system import locks, processes
+from falkirk.platform import locks, processes
+from falkirk.recovery.decision_store import Lease
+from falkirk.recovery.ownership import folder
+from falkirk.recovery.ownership.folder import Home, open_home, waiting_home
+from falkirk.recovery.ownership.lease import await_home
+from falkirk.recovery.ownership.process_records import ProcessRecord
+from falkirk.user_tools.commands.running import home_of
 from tests.support import suspend, wait_until
 
 LASTS_S = 4.0
 #: An owner with a child, which both stand still when the test wishes so.
 OWNER = """
 import pathlib, signal, subprocess, sys
-from falkirk.home.lease import LeaseKeeper, await_home
+from falkirk.recovery.ownership.lease import LeaseKeeper, await_home
 home = await_home(pathlib.Path(sys.argv[1]), "shop", None, lasts_s=4.0, pause=lambda s: False, say=print)
 child = subprocess.Popen(["sleep", "1000"])
 with LeaseKeeper(home, 4.0, print):
@@ -53,7 +53,7 @@ WRITING = OWNER.replace(
 #: The host of an owner that was killed. It stands still within a write.
 HOST = """
 import pathlib, signal, sys
-from falkirk.home.folder import host_home
+from falkirk.recovery.ownership.folder import host_home
 home = host_home(pathlib.Path(sys.argv[1]), "shop", None, 1)
 with home.store._writing():
     signal.raise_signal(signal.SIGSTOP)
@@ -248,7 +248,7 @@ def test_a_takeover_that_the_store_does_not_confirm_leaves_the_lock_to_others(
 def test_a_process_killed_after_it_took_the_lease_is_replaced(home: Path) -> None:
     """It died before it started anything: its lease ends as that of any owner."""
     expired(home)
-    taking = "import os, pathlib, sys\nfrom falkirk.home.folder import waiting_home\n"
+    taking = "import os, pathlib, sys\nfrom falkirk.recovery.ownership.folder import waiting_home\n"
     taking += "home = waiting_home(pathlib.Path(sys.argv[1]), 'shop')\n"
     taking += "assert home.take_lease(home.store.lease(), 4.0)\nos.kill(os.getpid(), 9)"
     died = subprocess.run([sys.executable, "-c", taking, str(home)], check=False)

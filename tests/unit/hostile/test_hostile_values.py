@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from falkirk.batch_steps.folding import folding
-from falkirk.batch_steps.python import KIND, LETTER_KIND, RESULT_KIND, STATE_KIND, Poison, RowCollector, mapping
+from falkirk.steps.batch.folding import folding
+from falkirk.steps.batch.python import KIND, LETTER_KIND, RESULT_KIND, STATE_KIND, Poison, RowCollector, mapping
 
 FAR_US = 9 * 10**18  # about the year 287,000
 ROWS = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])

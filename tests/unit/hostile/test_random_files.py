@@ -15,20 +15,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import falkirk as fk
-from falkirk.decision_store.values import DamagedValue, load, load_positions
 from falkirk.declare.address import as_address
 from falkirk.declare.policy import duration_s
-from falkirk.environment.broker import status as broker_status
 from falkirk.errors.location import SourceLocation
-from falkirk.home.credentials import former_port
-from falkirk.home.executors import _read as read_executors
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.shape import read_shape
-from falkirk.processes.coordinator import read_status
-from falkirk.spark_runtime.epochs.files import FileLog
-from falkirk.spark_runtime.live.checkpoint import damage
-from falkirk.spark_runtime.sinks.folder import FolderTarget
+from falkirk.recovery.decision_store.values import DamagedValue, load, load_positions
+from falkirk.recovery.ownership.credentials import former_port
+from falkirk.recovery.ownership.executors import _read as read_executors
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.epochs.files import FileLog
+from falkirk.runtime.spark.live.checkpoint import damage
+from falkirk.runtime.spark.sinks.folder import FolderTarget
+from falkirk.runtime.supervision.coordinator import read_status
+from falkirk.spark_setup.broker import status as broker_status
 from tests.strategies import DEEP, HUGE, documents, examples, objects, values
 from tests.support import outcome
 from tests.unit.kafka.test_folder_sinks import proofs

@@ -35,16 +35,16 @@ from pyspark.sql.types import (
 
 import falkirk as fk
 from falkirk.errors.location import SourceLocation
-from falkirk.home.claim import Owner
-from falkirk.http_requests.connections import QuietLogger
-from falkirk.http_requests.elapsed import Elapsed
-from falkirk.http_requests.fits import encode, parse_body
-from falkirk.http_requests.registry import RequestRegistry
-from falkirk.http_requests.server import Counter, web_application
-from falkirk.http_requests.service import RequestService
+from falkirk.http_source.connections import QuietLogger
+from falkirk.http_source.elapsed import Elapsed
+from falkirk.http_source.fits import encode, parse_body
+from falkirk.http_source.registry import RequestRegistry
+from falkirk.http_source.server import Counter, web_application
+from falkirk.http_source.service import RequestService
 from falkirk.kafka_client.header import Header, header_value
-from falkirk.redrive.letters import parse_letter
-from falkirk.redrive.sending import parse_note
+from falkirk.recovery.ownership.claim import Owner
+from falkirk.user_tools.redrive.letters import parse_letter
+from falkirk.user_tools.redrive.sending import parse_note
 from tests.strategies import DEEP, LONG, documents, examples, objects, values
 from tests.support import outcome
 
@@ -128,7 +128,7 @@ OWNER = ("machine", "pid", "began", "host", "home", "generation", "at_s")
 @given(documents(st.fixed_dictionaries(dict.fromkeys(OWNER, values))), st.booleans())
 @example(DEEP, False)
 def test_a_claim_of_anybody_can_be_looked_after(value: bytes, is_of_this_machine: bool) -> None:
-    from falkirk.system import processes
+    from falkirk.platform import processes
 
     if is_of_this_machine:
         with contextlib.suppress(ValueError, TypeError):

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from falkirk.http_requests import bridge as module
-from falkirk.http_requests.bridge import Answers, KafkaBridge, Requests, _resumed
-from falkirk.http_requests.elapsed import ELAPSED_HEADER, header_of
-from falkirk.http_requests.registry import RequestRegistry, digest_of, read_back
+from falkirk.http_source import bridge as module
+from falkirk.http_source.bridge import Answers, KafkaBridge, Requests, _resumed
+from falkirk.http_source.elapsed import ELAPSED_HEADER, header_of
+from falkirk.http_source.registry import RequestRegistry, digest_of, read_back
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.signing import ForeignTally, SigningKey, Verifier
-from falkirk.spark_runtime.foreign import _by_header, _by_time
+from falkirk.runtime.spark.foreign import _by_header, _by_time
 from tests.strategies import DEEP, LONG, documents, examples, objects
 from tests.unit.dashboard.recorded import TOKEN, served, shop
 

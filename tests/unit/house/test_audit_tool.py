@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.environment import jars
+from falkirk.spark_setup import jars
 from tests.unit.fakes import ROOT
 
 

@@ -21,10 +21,10 @@ CATALOGUE = list(catalogue())
 #: of the caller gives the text. The rest of the package may not. (`http_requests/` has a separate class for HTTP
 #: answers.)
 OWN_TEXTS = {
-    "analysis/columns.py", "checker/described.py", "checker/rows.py", "commands/verify.py", "differential/checks.py",
-    "processes/coordinator.py", "processes/host.py", "kafka_client/connection.py", "environment/compiler.py",
-    "plan/added.py", "plan/mechanisms.py", "spark_runtime/lanes.py", "spark_runtime/live/triage.py",
-    "decision_store/engine.py", "system/durable.py",
+    "steps/static_analysis/columns.py", "checker/described.py", "checker/rows.py", "user_tools/commands/verify.py", "steps/differential/checks.py",
+    "runtime/supervision/coordinator.py", "runtime/supervision/host.py", "kafka_client/connection.py", "spark_setup/compiler.py",
+    "plan/added.py", "plan/mechanisms.py", "runtime/spark/lanes.py", "runtime/spark/live/triage.py",
+    "recovery/decision_store/engine.py", "platform/durable.py",
 }  # fmt: skip
 
 

@@ -11,28 +11,28 @@ from tests.unit.house.parsed import nodes
 from tests.unit.house.test_layers import MODULES
 
 #: The packages whose modules work with data of a home.
-OF_DATA = ("falkirk.differential", "falkirk.batch_steps", "falkirk.spark_runtime")
+OF_DATA = ("falkirk.steps.differential", "falkirk.steps.batch", "falkirk.runtime.spark")
 REFUSED = {"glob", "os", "pathlib", "shutil", "tempfile"}
 #: Modules for files that are no data of a home: folders of users, pipes, sockets, the terminal.
 OTHER_FILES = {
-    "falkirk.spark_runtime.epochs.files", "falkirk.spark_runtime.epochs.pipes", "falkirk.spark_runtime.record",
-    "falkirk.spark_runtime.sinks.console", "falkirk.spark_runtime.sinks.delta", "falkirk.spark_runtime.sinks.folder",
-    "falkirk.spark_runtime.sinks.iceberg", "falkirk.spark_runtime.sinks.lake",
+    "falkirk.runtime.spark.epochs.files", "falkirk.runtime.spark.epochs.pipes", "falkirk.runtime.spark.record",
+    "falkirk.runtime.spark.sinks.console", "falkirk.runtime.spark.sinks.delta", "falkirk.runtime.spark.sinks.folder",
+    "falkirk.runtime.spark.sinks.iceberg", "falkirk.runtime.spark.sinks.lake",
 }  # fmt: skip
 #: Modules for Spark's checkpoint of a live region in a folder of the driver's machine. With a home in an object store,
 #: that folder is a working copy: `shared_checkpoints` alone copies it, through the port.
 WORKING_COPY = {
-    "falkirk.spark_runtime.live.checkpoint", "falkirk.spark_runtime.live.checkpoint_files",
-    "falkirk.spark_runtime.live.kept", "falkirk.spark_runtime.live.query",
-    "falkirk.spark_runtime.live.shared_checkpoints", "falkirk.spark_runtime.live.state_files",
-    "falkirk.spark_runtime.live.triage", "falkirk.spark_runtime.live.twin", "falkirk.spark_runtime.live.warming",
+    "falkirk.runtime.spark.live.checkpoint", "falkirk.runtime.spark.live.checkpoint_files",
+    "falkirk.runtime.spark.live.kept", "falkirk.runtime.spark.live.query",
+    "falkirk.runtime.spark.live.shared_checkpoints", "falkirk.runtime.spark.live.state_files",
+    "falkirk.runtime.spark.live.triage", "falkirk.runtime.spark.live.twin", "falkirk.runtime.spark.live.warming",
 }  # fmt: skip
 #: Modules for the files of iterations in the folder of their tasks. With a home in an object store, that folder is a
 #: working copy: `loop_files` alone copies it, through the port.
 LOOPS = {
-    "falkirk.differential.flow", "falkirk.differential.in_memory", "falkirk.differential.jobs",
-    "falkirk.differential.runs", "falkirk.differential.single_task", "falkirk.differential.state",
-    "falkirk.differential.task", "falkirk.batch_steps.loop_files",
+    "falkirk.steps.differential.flow", "falkirk.steps.differential.in_memory", "falkirk.steps.differential.jobs",
+    "falkirk.steps.differential.runs", "falkirk.steps.differential.single_task", "falkirk.steps.differential.state",
+    "falkirk.steps.differential.task", "falkirk.steps.batch.loop_files",
 }  # fmt: skip
 
 
@@ -44,10 +44,10 @@ def test_only_listed_modules_use_files_without_the_port() -> None:
 def test_two_modules_copy_between_a_working_copy_and_the_data() -> None:
     """Any other code that copies files there would need the record that makes them count. Commands only read."""
     found = {name for name, path in MODULES.items() if {"copy_from", "copy_to"} & _called(path)}
-    implementing = {"falkirk.system.local_data", "falkirk.system.object_data"}
+    implementing = {"falkirk.platform.local_data", "falkirk.platform.object_data"}
     assert found - implementing == {
-        "falkirk.spark_runtime.live.shared_checkpoints", "falkirk.batch_steps.loop_files",
-        "falkirk.commands.kept_state",
+        "falkirk.runtime.spark.live.shared_checkpoints", "falkirk.steps.batch.loop_files",
+        "falkirk.user_tools.commands.kept_state",
     }  # fmt: skip
 
 

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from falkirk import cli
-from falkirk.commands.group import Command
 from falkirk.declare.address import as_metrics_address
-from falkirk.processes.metrics import Metrics
-from falkirk.processes.metrics_server import MetricsSite
-from falkirk.processes.pulse import Pulse
+from falkirk.runtime.supervision.metrics import Metrics
+from falkirk.runtime.supervision.metrics_server import MetricsSite
+from falkirk.runtime.supervision.pulse import Pulse
+from falkirk.user_tools.commands.group import Command
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS: list[dict[str, Any]] = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/shop.yaml").read_text()))

@@ -80,7 +80,7 @@ def test_theory_is_pure() -> None:
 
 
 #: The checker uses these for output alone. They judge nothing, and import no judged code.
-SHARED_WITH_THE_CHECKER = {"falkirk.errors", "falkirk.errors.conditions.checker", "falkirk.system.terminal"}
+SHARED_WITH_THE_CHECKER = {"falkirk.errors", "falkirk.errors.conditions.checker", "falkirk.platform.terminal"}
 
 
 def shared_with_the_judged(path: Path) -> Iterator[str]:
@@ -94,8 +94,8 @@ def shared_with_the_judged(path: Path) -> Iterator[str]:
 
 def test_the_checker_shares_no_code_with_what_it_judges() -> None:
     assert not faults(shared_with_the_judged, sorted((ROOT / "falkirk" / "checker").glob("**/*.py")))
-    assert not {i for i in imports(ROOT / "falkirk" / "system" / "terminal.py") if i.split(".")[0] == "falkirk"}
-    assert faults(shared_with_the_judged, [ROOT / "falkirk" / "cli.py", ROOT / "falkirk" / "environment" / "spark.py"])
+    assert not {i for i in imports(ROOT / "falkirk" / "platform" / "terminal.py") if i.split(".")[0] == "falkirk"}
+    assert faults(shared_with_the_judged, [ROOT / "falkirk" / "cli.py", ROOT / "falkirk" / "spark_setup" / "spark.py"])
 
 
 def long_or_without_a_sentence(path: Path) -> Iterator[str]:
@@ -181,7 +181,7 @@ def test_tracked_files_name_no(what: str) -> None:
     assert not found, "\n".join([f"{what}:", *found])
 
 
-#: The options of Spark's Kafka source. `inputs/reads.py` alone writes them.
+#: The options of Spark's Kafka source. `steps/sources/reads.py` alone writes them.
 OF_READS = {
     "kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets",
     "includeHeaders", "failOnDataLoss", "kafka.isolation.level",
@@ -204,7 +204,7 @@ def reads_of_topics(path: Path) -> list[int]:
 
 def test_one_module_builds_reads_of_topics() -> None:
     """All readers of a topic see the same records, and a new option reaches all of them."""
-    builder = ROOT / "falkirk" / "inputs" / "reads.py"
+    builder = ROOT / "falkirk" / "steps" / "sources" / "reads.py"
     found = {name(p): reads_of_topics(p) for p in (ROOT / "falkirk").rglob("*.py") if p != builder}
     assert not {path: lines for path, lines in found.items() if lines}
     assert reads_of_topics(builder)

@@ -6,10 +6,10 @@ occurs (`warn_unused_ignores`).
 
 from pathlib import Path
 
-from falkirk.decision_store import Store
-from falkirk.protocol.ports import Checkpoint, LogsPort, RegionPort
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.live import checkpoint
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.protocol.ports import Checkpoint, LogsPort, RegionPort
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.live import checkpoint
 from falkirk.theory.frontier import EMPTY
 from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, Incarnation, LogId, Offset, Offsets, Positions
 

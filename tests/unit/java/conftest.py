@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.environment import archive, module
-from falkirk.environment.compiler import compile_java
-from falkirk.environment.java import find_java
+from falkirk.spark_setup import archive, module
+from falkirk.spark_setup.compiler import compile_java
+from falkirk.spark_setup.java import find_java
 from tests.running.shared import made_once
 
 TESTS = module.REPOSITORY / "test"

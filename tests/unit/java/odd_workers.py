@@ -6,7 +6,7 @@ import socket
 import struct
 import sys
 
-from falkirk.live_steps import row_worker
+from falkirk.steps.live import row_worker
 
 
 def is_first(what: str) -> bool:

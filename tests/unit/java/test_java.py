@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.environment import module
-from falkirk.environment.compiler import compile_java
+from falkirk.spark_setup import module
+from falkirk.spark_setup.compiler import compile_java
 from tests.unit.java.conftest import Command, classes_with_tests
 
 _TEST = re.compile(r"^    public void (\w+)\(\)", re.MULTILINE)

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from falkirk.environment import archive, compiler, jars, module
-from falkirk.environment.doctor import check_machine
-from falkirk.environment.java import Java
 from falkirk.errors import MachineError
+from falkirk.spark_setup import archive, compiler, jars, module
+from falkirk.spark_setup.doctor import check_machine
+from falkirk.spark_setup.java import Java
 from tests.support import wait_until
 from tests.unit.fakes import ROOT, fake_java
 
@@ -25,7 +25,7 @@ from tests.unit.fakes import ROOT, fake_java
 FILL = """
 import sys
 from pathlib import Path
-from falkirk.environment import module
+from falkirk.spark_setup import module
 from tests.unit.java.test_module import pretend
 
 def compile_java(sources, classes, *, class_path):
@@ -42,7 +42,7 @@ print(module.module_jar(), flush=True)
 #: Forks a process for each step of a compilation that changes files, and kills it before that step.
 DIE = """
 import os, signal, sys
-from falkirk.environment import module
+from falkirk.spark_setup import module
 from tests.unit.java.test_module import pretend
 
 module.compile_java, module.compile_class_path = pretend, lambda: ()

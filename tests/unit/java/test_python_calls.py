@@ -14,13 +14,13 @@ import psutil
 import pytest
 from pyspark import cloudpickle
 
-from falkirk.live_steps import on_executor
-from falkirk.live_steps.row_calls import RefusedRow
-from falkirk.system import private
+from falkirk.platform import private
+from falkirk.steps.live import on_executor
+from falkirk.steps.live.row_calls import RefusedRow
 from tests.support import is_alive, wait_until
 from tests.unit.java.conftest import Command
 
-WORKER = (sys.executable, "-m", "falkirk.live_steps.row_worker")
+WORKER = (sys.executable, "-m", "falkirk.steps.live.row_worker")
 #: Workers that do what a request says: always if it ends with "!", else once. For that they make files whose names
 #: begin with the argument of the program.
 ODD = (sys.executable, str(Path(__file__).with_name("odd_workers.py")))
@@ -272,7 +272,7 @@ def test_a_function_that_can_not_be_loaded_is_refused(calling: Begin) -> None:
 
 def test_a_machine_whose_python_can_not_run_the_function(calling: Begin, sockets: Path) -> None:
     """The program of executors. The driver has another version here, or there is no such command."""
-    program = ["-c", "from falkirk.live_steps import on_executor; on_executor.main()", str(sockets / "executor")]
+    program = ["-c", "from falkirk.steps.live import on_executor; on_executor.main()", str(sockets / "executor")]
     with calling(b"x" * 3_000_000, ["env", f"{on_executor.DRIVER}=3.7", sys.executable, *program]) as caller:
         for _ in range(2):
             error = caller.error(b"abc")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from falkirk.live_steps.row_codec import RowCodec
+from falkirk.steps.live.row_codec import RowCodec
 from tests.strategies import examples
 from tests.unit.java.conftest import Command
 

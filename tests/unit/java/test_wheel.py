@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.environment import module
+from falkirk.spark_setup import module
 from tests.unit.fakes import ROOT
 
 pytest.importorskip("hatchling", reason="run `make setup` to install hatchling")
 
 FIND = """
 import falkirk
-from falkirk.environment import module
+from falkirk.spark_setup import module
 
 found = module.find_jar()
 print(falkirk.__file__, found.origin, found.ok, module.module_jar(), module.sources(), sep="\\n")

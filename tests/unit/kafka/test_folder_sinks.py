@@ -11,14 +11,14 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.decision_store import Store
 from falkirk.errors import HomeError, SparkError
-from falkirk.errors.conditions.spark_runtime import FOLDER_DAMAGED
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.sinks import folder
-from falkirk.spark_runtime.sinks.folder import FolderTarget, Proofs
-from falkirk.spark_runtime.sinks.release import EpochReleaser
-from falkirk.system.local_data import LocalData
+from falkirk.errors.conditions.spark import FOLDER_DAMAGED
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.sinks import folder
+from falkirk.runtime.spark.sinks.folder import FolderTarget, Proofs
+from falkirk.runtime.spark.sinks.release import EpochReleaser
 from falkirk.theory.ids import EpochNumber
 from tests.stores import Place
 from tests.support import outcome, wait_until

@@ -6,12 +6,12 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import LogError
-from falkirk.http_requests.elapsed import header_of
+from falkirk.http_source.elapsed import header_of
 from falkirk.kafka_client.signing import ForeignTally, SigningKey, Verifier, tag_of
 from falkirk.plan.plan import Plan
-from falkirk.spark_runtime import foreign
-from falkirk.spark_runtime.context import Storage
-from falkirk.spark_runtime.foreign import ForeignWatch, judges_of
+from falkirk.runtime.spark import foreign
+from falkirk.runtime.spark.context import Storage
+from falkirk.runtime.spark.foreign import ForeignWatch, judges_of
 
 KEY = SigningKey(secret=bytes(32), since_birth=True)
 TEXT = b"deadbeef/1/0.0.7/0/"

@@ -7,8 +7,8 @@ import sqlalchemy as sql
 
 import falkirk as fk
 from falkirk.errors import SparkError
-from falkirk.spark_runtime.sinks import table as module
-from falkirk.spark_runtime.sinks.table import TableTarget
+from falkirk.runtime.spark.sinks import table as module
+from falkirk.runtime.spark.sinks.table import TableTarget
 from tests.postgres import Postgres
 from tests.support import wait_until
 from tests.wires import Wire

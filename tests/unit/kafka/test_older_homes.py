@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import HomeError, LogError
-from falkirk.spark_runtime.application.batches import Batches
-from falkirk.spark_runtime.sinks import release
+from falkirk.runtime.spark.application.batches import Batches
+from falkirk.runtime.spark.sinks import release
 from falkirk.theory.ids import EpochNumber
 from tests.support import wait_until
 from tests.unit.epochs.test_backpressure import session

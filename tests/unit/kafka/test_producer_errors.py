@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.decision_store import Store, TailRecord
-from falkirk.spark_runtime import lanes, producers
-from falkirk.spark_runtime.lanes import fenced_incarnations
-from falkirk.spark_runtime.live.region import UNSEEN, LiveRegion
-from falkirk.spark_runtime.producers import is_error
+from falkirk.recovery.decision_store import Store, TailRecord
+from falkirk.runtime.spark import lanes, producers
+from falkirk.runtime.spark.lanes import fenced_incarnations
+from falkirk.runtime.spark.live.region import UNSEEN, LiveRegion
+from falkirk.runtime.spark.producers import is_error
 from tests.stores import RECORD
 
 COMMON, CLIENTS = "org.apache.kafka.common.errors", "org.apache.kafka.clients"

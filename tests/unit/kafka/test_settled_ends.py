@@ -7,16 +7,16 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.decision_store import Store
 from falkirk.errors import LogError
 from falkirk.kafka_client.ranges import LogRecord
 from falkirk.kafka_client.signing import ForeignTally, SigningKey, Verifier, tag_of
 from falkirk.plan.region import RegionLogs
-from falkirk.spark_runtime import lanes, outputs, settling
-from falkirk.spark_runtime.context import Context, Storage
-from falkirk.spark_runtime.live.at_rest import RegionAtRest
-from falkirk.spark_runtime.settling import settled_ends
-from falkirk.spark_runtime.sinks import writing
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark import lanes, outputs, settling
+from falkirk.runtime.spark.context import Context, Storage
+from falkirk.runtime.spark.live.at_rest import RegionAtRest
+from falkirk.runtime.spark.settling import settled_ends
+from falkirk.runtime.spark.sinks import writing
 from falkirk.theory.ids import LogId
 from tests.clock import MovedClock
 

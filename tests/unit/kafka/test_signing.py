@@ -7,8 +7,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falkirk.decision_store import RegionRecord, Store
-from falkirk.home.folder import open_home
 from falkirk.kafka_client.signing import (
     MALFORMED,
     NO_HEADER,
@@ -26,6 +24,8 @@ from falkirk.kafka_client.signing import (
 )
 from falkirk.kafka_client.tail import OwnRecords, tail_of
 from falkirk.kafka_client.void import Void
+from falkirk.recovery.decision_store import RegionRecord, Store
+from falkirk.recovery.ownership.folder import open_home
 
 KEY = SigningKey(secret=bytes(range(32)), since_birth=True)
 TEXT = b"deadbeef/3/0.1.17/2/"

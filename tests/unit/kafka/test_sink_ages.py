@@ -12,28 +12,28 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.decision_store import RegionRecord, Store
-from falkirk.decision_store.own_writes import OwnWrites
 from falkirk.declare.accepted import as_endpoint
 from falkirk.declare.sink import OwnSink
 from falkirk.errors import FalkirkError, HomeError, SparkError, StoreError
 from falkirk.errors.location import caller
 from falkirk.plan.region import BatchLogs
-from falkirk.protocol.down import RETRY_S
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import Health
-from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.spark_runtime.epochs.at_rest import BatchAtRest, epoch_log_of
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.epochs.strays import Strays
-from falkirk.spark_runtime.outputs import Outputs
-from falkirk.spark_runtime.sinks import own
-from falkirk.spark_runtime.sinks.comparison import SinkComparison
-from falkirk.spark_runtime.sinks.epoch_logs import EpochLogs
-from falkirk.spark_runtime.sinks.own import OwnTarget
-from falkirk.spark_runtime.sinks.release import EpochReleaser
-from falkirk.spark_runtime.sinks.table import TableTarget
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import RegionRecord, Store
+from falkirk.recovery.decision_store.own_writes import OwnWrites
+from falkirk.recovery.protocol.down import RETRY_S
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.recovery.protocol.ports import Health
+from falkirk.recovery.protocol.recovery import RecoveryProtocol
+from falkirk.runtime.spark.epochs.at_rest import BatchAtRest, epoch_log_of
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.epochs.strays import Strays
+from falkirk.runtime.spark.outputs import Outputs
+from falkirk.runtime.spark.sinks import own
+from falkirk.runtime.spark.sinks.comparison import SinkComparison
+from falkirk.runtime.spark.sinks.epoch_logs import EpochLogs
+from falkirk.runtime.spark.sinks.own import OwnTarget
+from falkirk.runtime.spark.sinks.release import EpochReleaser
+from falkirk.runtime.spark.sinks.table import TableTarget
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.history import History
 from falkirk.theory.ids import CheckpointNumber

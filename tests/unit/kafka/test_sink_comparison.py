@@ -8,20 +8,20 @@ from typing import Any, cast
 import pytest
 from pyspark.sql.types import StructType
 
-from falkirk.decision_store import RegionRecord, Store, TailRecord
 from falkirk.errors import FalkirkError, HomeError, LogError, SparkError
-from falkirk.processes.host import Host
-from falkirk.processes.supervised import KEEPS, statuses
-from falkirk.spark_runtime.application.batches import Batches
-from falkirk.spark_runtime.epochs.failures import passes
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.live.at_rest import RegionAtRest
-from falkirk.spark_runtime.outputs import Outputs
-from falkirk.spark_runtime.sinks.release import EpochReleaser
-from falkirk.spark_runtime.sinks.target import Target
-from falkirk.spark_runtime.sinks.topic import TopicTarget
-from falkirk.spark_runtime.status import RegionStatus
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import RegionRecord, Store, TailRecord
+from falkirk.runtime.spark.application.batches import Batches
+from falkirk.runtime.spark.epochs.failures import passes
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.live.at_rest import RegionAtRest
+from falkirk.runtime.spark.outputs import Outputs
+from falkirk.runtime.spark.sinks.release import EpochReleaser
+from falkirk.runtime.spark.sinks.target import Target
+from falkirk.runtime.spark.sinks.topic import TopicTarget
+from falkirk.runtime.spark.status import RegionStatus
+from falkirk.runtime.supervision.host import Host
+from falkirk.runtime.supervision.supervised import KEEPS, statuses
 from falkirk.theory.frontier import EMPTY
 from falkirk.theory.ids import BatchId, EpochNumber, LogId
 from tests.support import wait_until
@@ -274,10 +274,12 @@ def test_the_status_tells_that_old_data_is_kept(may_delete: bool) -> None:
 
 def test_a_host_collects_once_all_outputs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, Any]] = []
-    monkeypatch.setattr("falkirk.processes.host.RecoveryProtocol", lambda *parts, **named: given.append(named))
-    monkeypatch.setattr("falkirk.processes.host.KafkaLogs", lambda *parts: None)
-    monkeypatch.setattr("falkirk.processes.host.AllLogs", lambda *parts: SimpleNamespace(ends=None))
-    monkeypatch.setattr("falkirk.processes.host.begin_once", lambda *parts, **named: None)
+    monkeypatch.setattr(
+        "falkirk.runtime.supervision.host.RecoveryProtocol", lambda *parts, **named: given.append(named)
+    )
+    monkeypatch.setattr("falkirk.runtime.supervision.host.KafkaLogs", lambda *parts: None)
+    monkeypatch.setattr("falkirk.runtime.supervision.host.AllLogs", lambda *parts: SimpleNamespace(ends=None))
+    monkeypatch.setattr("falkirk.runtime.supervision.host.begin_once", lambda *parts, **named: None)
     home = SimpleNamespace(may_sweep=False, store=None)
     host = cast(Any, Host.__new__(Host))
     host._context = SimpleNamespace(home=home, clock=time, recorder=SimpleNamespace(is_on=False))

@@ -10,22 +10,22 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.decision_store import RegionRecord, Store
 from falkirk.errors import LogError
 from falkirk.errors.conditions.kafka_client import RANGE_EXPIRED
 from falkirk.kafka_client.ranges import LogRecord
 from falkirk.kafka_client.signing import VerifiedHeader
 from falkirk.plan.region import BatchLogs
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import Checkpoint, Health
-from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.spark_runtime import outputs
-from falkirk.spark_runtime.application import logs as logs_of_application
-from falkirk.spark_runtime.application.logs import KafkaLogs
-from falkirk.spark_runtime.epochs.at_rest import epoch_log_of
-from falkirk.spark_runtime.sinks.release import EpochReleaser
-from falkirk.spark_runtime.sinks.topic import TopicTarget
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import RegionRecord, Store
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.recovery.protocol.ports import Checkpoint, Health
+from falkirk.recovery.protocol.recovery import RecoveryProtocol
+from falkirk.runtime.spark import outputs
+from falkirk.runtime.spark.application import logs as logs_of_application
+from falkirk.runtime.spark.application.logs import KafkaLogs
+from falkirk.runtime.spark.epochs.at_rest import epoch_log_of
+from falkirk.runtime.spark.sinks.release import EpochReleaser
+from falkirk.runtime.spark.sinks.topic import TopicTarget
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import EpochNumber, Incarnation, LogId, Offset
 from falkirk.theory.times import TopicPartition

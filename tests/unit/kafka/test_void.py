@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falkirk.decision_store import Store
 from falkirk.kafka_client.header import Header
 from falkirk.kafka_client.signing import SigningKey, Verifier
 from falkirk.kafka_client.tail import OwnRecords
 from falkirk.kafka_client.void import Void, late_behind
+from falkirk.recovery.decision_store import Store
 from falkirk.theory.stamp import Stamp
 
 #: The ends of partitions 0 and 1 that the second and the fourth incarnation found; the third read none.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decision_store import Store
+from falkirk.recovery.decision_store import Store
 from tests.unit.live.machines import Machine
 
 

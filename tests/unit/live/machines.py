@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from falkirk.decision_store import Store
-from falkirk.spark_runtime.live.shared_checkpoints import SharedCheckpoints
-from falkirk.system.local_data import LocalData
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.live.shared_checkpoints import SharedCheckpoints
 from falkirk.theory.ids import BatchId, LogId
 from tests.support import wait_until
 from tests.unit.live.test_checkpoint_files import write, write_batch

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from falkirk.errors import SparkError
-from falkirk.spark_runtime.live.checkpoint import committed_batches, damage, end_offsets, last_committed_batch, rewind
+from falkirk.runtime.spark.live.checkpoint import committed_batches, damage, end_offsets, last_committed_batch, rewind
 
 CRASH_POINTS = range(8)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decision_store import Store
-from falkirk.errors.conditions.system import DATA_AWAY
-from falkirk.spark_runtime.live.shared_checkpoints import SharedCheckpoints
-from falkirk.system.local_data import LocalData
+from falkirk.errors.conditions.platform import DATA_AWAY
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.live.shared_checkpoints import SharedCheckpoints
 from falkirk.theory.ids import BatchId
 from tests.support import wait_until
 from tests.unit.live.machines import Machine

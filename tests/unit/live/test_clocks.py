@@ -13,13 +13,13 @@ from confluent_kafka import KafkaError, KafkaException
 import falkirk as fk
 from falkirk.declare.clock import Clock, ClockTopic
 from falkirk.errors import LogError
-from falkirk.inputs import reads
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes import clocks
-from falkirk.processes.clocks import Clocks, time_text, write_times
-from falkirk.spark_runtime import rows
-from falkirk.spark_runtime.live import query
-from falkirk.spark_runtime.live.query import LiveQuery
+from falkirk.runtime.spark import rows
+from falkirk.runtime.spark.live import query
+from falkirk.runtime.spark.live.query import LiveQuery
+from falkirk.runtime.supervision import clocks
+from falkirk.runtime.supervision.clocks import Clocks, time_text, write_times
+from falkirk.steps.sources import reads
 from falkirk.theory.ids import LogId, Offset
 
 ENOUGH = 5

@@ -7,20 +7,20 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.decision_store.values import CountedLetters
 from falkirk.errors import LogError
 from falkirk.kafka_client import reader
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.reader import Reader
 from falkirk.kafka_client.signing import SigningKey, Verifier, tag_of
-from falkirk.processes.failures import Failures
-from falkirk.processes.host import Host
-from falkirk.processes.supervised import Supervision, count_all_letters
-from falkirk.processes.supervised_batch import SupervisedBatch
-from falkirk.spark_runtime import dead_letters
-from falkirk.spark_runtime.dead_letters import DeadLetters
-from falkirk.spark_runtime.live import region as region_module
-from falkirk.spark_runtime.live.region import LiveRegion
+from falkirk.recovery.decision_store.values import CountedLetters
+from falkirk.runtime.spark import dead_letters
+from falkirk.runtime.spark.dead_letters import DeadLetters
+from falkirk.runtime.spark.live import region as region_module
+from falkirk.runtime.spark.live.region import LiveRegion
+from falkirk.runtime.supervision.failures import Failures
+from falkirk.runtime.supervision.host import Host
+from falkirk.runtime.supervision.supervised import Supervision, count_all_letters
+from falkirk.runtime.supervision.supervised_batch import SupervisedBatch
 from falkirk.theory.ids import Offset
 
 OURS, OTHERS = SigningKey(secret=bytes(32), since_birth=True), SigningKey(secret=bytes(range(32)), since_birth=True)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from falkirk.decision_store import Store
-from falkirk.protocol.layout import Layout, Stage, TimeDomain
-from falkirk.protocol.ports import Checkpoint
-from falkirk.protocol.rollback import decide_rollback
-from falkirk.spark_runtime.live.epochs_read import EpochsRead, as_positions
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.protocol.layout import Layout, Stage, TimeDomain
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.rollback import decide_rollback
+from falkirk.runtime.spark.live.epochs_read import EpochsRead, as_positions
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import INITIAL, BatchId, CheckpointNumber, EpochNumber, LogId
 

@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.live_steps.python_command import START_S
-from falkirk.live_steps.python_udfs import TIMEOUT_S
 from falkirk.plan.python_steps import longest_call_s
-from falkirk.protocol.ports import Checkpoint
-from falkirk.spark_runtime.live.region import OVERDUE_AT_START_S, OVERDUE_S, SLOWER, LiveRegion
-from falkirk.system.silence import LOOK_MAX_S, Silence
+from falkirk.platform.silence import LOOK_MAX_S, Silence
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.runtime.spark.live.region import OVERDUE_AT_START_S, OVERDUE_S, SLOWER, LiveRegion
+from falkirk.steps.live.python_command import START_S
+from falkirk.steps.live.python_udfs import TIMEOUT_S
 from falkirk.theory.frontier import EMPTY
 from tests.clock import MovedClock
 

@@ -11,12 +11,12 @@ import pytest
 from pyspark.errors import PySparkException
 
 from falkirk.errors import StoreError
-from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
-from falkirk.processes.host import Host
-from falkirk.processes.supervised_region import SupervisedRegion
-from falkirk.spark_runtime.application import views
-from falkirk.spark_runtime.application.views import HeldViews
-from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.errors.conditions.platform import DATA_AWAY, DATA_UNUSABLE
+from falkirk.runtime.spark.application import views
+from falkirk.runtime.spark.application.views import HeldViews
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.supervision.host import Host
+from falkirk.runtime.supervision.supervised_region import SupervisedRegion
 from falkirk.theory.ids import EpochNumber, LogId
 from tests.clock import MovedClock
 from tests.support import wait_until

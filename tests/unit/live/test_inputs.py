@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from falkirk.spark_runtime.live.inputs import last_offsets
+from falkirk.runtime.spark.live.inputs import last_offsets
 from falkirk.theory.positions import is_caught_up
 
 #: The records of partitions. After them are the offsets of aborted records and of markers.

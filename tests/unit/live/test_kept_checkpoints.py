@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.spark_runtime.live import checkpoint, kept
-from falkirk.spark_runtime.live.kept import KeptCheckpoints
+from falkirk.runtime.spark.live import checkpoint, kept
+from falkirk.runtime.spark.live.kept import KeptCheckpoints
 from tests.unit.live.test_checkpoint_files import write, write_batch
 
 RETAIN = 10

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import InternalError
-from falkirk.spark_runtime import lanes
-from falkirk.spark_runtime.context import Context
+from falkirk.runtime.spark import lanes
+from falkirk.runtime.spark.context import Context
 
 HOME = SimpleNamespace(application="shop", identity="deadbeef")
 CONTEXT = cast(Context, SimpleNamespace(home=HOME, connection=None))

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.processes.live_first import LIMIT_S, LiveFirst
-from falkirk.spark_runtime.epochs.run import LIVE_FIRST, Run
-from falkirk.spark_runtime.epochs.runner import EpochRunner
-from falkirk.spark_runtime.epochs.term import Term
+from falkirk.runtime.spark.epochs.run import LIVE_FIRST, Run
+from falkirk.runtime.spark.epochs.runner import EpochRunner
+from falkirk.runtime.spark.epochs.term import Term
+from falkirk.runtime.supervision.live_first import LIMIT_S, LiveFirst
 from falkirk.theory.ids import EpochNumber
 from tests.support import wait_until
 

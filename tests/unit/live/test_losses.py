@@ -1,6 +1,6 @@
 """When an observed position is recorded on a cluster: after a commit that nobody lost a task for."""
 
-from falkirk.spark_runtime.live.losses import Observations
+from falkirk.runtime.spark.live.losses import Observations
 
 
 class Cluster:

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from falkirk.declare.policy import Lazy
-from falkirk.processes import host, measurements
-from falkirk.processes.host import Host
-from falkirk.processes.measurements import Launch, RegionMeasurements, StartMeasurement
-from falkirk.processes.supervised_region import SupervisedRegion
+from falkirk.runtime.supervision import host, measurements
+from falkirk.runtime.supervision.host import Host
+from falkirk.runtime.supervision.measurements import Launch, RegionMeasurements, StartMeasurement
+from falkirk.runtime.supervision.supervised_region import SupervisedRegion
 from falkirk.theory.ids import BatchId
 from falkirk.theory.objective import GUESSES, Measurements
 from tests.unit.regions import region_under

@@ -8,10 +8,10 @@ import pytest
 import falkirk as fk
 from falkirk.declare.policy import DEFAULT_POLICY, Lazy
 from falkirk.errors import DefinitionError, GuaranteeError
-from falkirk.home.folder import open_home
+from falkirk.plan.explain.preview import measurements_of
 from falkirk.plan.objective import chosen, chosen_for, in_words, missed, objective_values, previewed
 from falkirk.plan.plan import Plan
-from falkirk.plan.shown.preview import measurements_of
+from falkirk.recovery.ownership.folder import open_home
 from falkirk.theory.history import History
 from falkirk.theory.objective import GREATEST_S, LEAST_S, Measurements
 from tests.unit.regions import region_under

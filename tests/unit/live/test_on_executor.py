@@ -20,12 +20,12 @@ from pyspark.sql import Row
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from falkirk.declare.load import LOADING
-from falkirk.environment import shipped
-from falkirk.live_steps.on_executor import DRIVER
-from falkirk.live_steps.row_calls import RowCalls, answer_of
-from falkirk.live_steps.row_codec import RowCodec
-from falkirk.live_steps.row_worker import ANSWER, REFUSAL, UNSUITABLE
-from falkirk.system import private
+from falkirk.platform import private
+from falkirk.spark_setup import shipped
+from falkirk.steps.live.on_executor import DRIVER
+from falkirk.steps.live.row_calls import RowCalls, answer_of
+from falkirk.steps.live.row_codec import RowCodec
+from falkirk.steps.live.row_worker import ANSWER, REFUSAL, UNSUITABLE
 
 ROWS = StructType([StructField("n", IntegerType())])
 #: Executors have Spark and Arrow. Without `site`, Python does not find the Falkirk of a checkout.
@@ -157,5 +157,5 @@ def test_the_archive_has_all_modules_and_is_made_once() -> None:
     assert shipped.archive() == first
     assert first.stat().st_mtime_ns == made_ns
     names = zipfile.ZipFile(first).namelist()
-    assert {"__main__.py", "falkirk/__init__.py", "falkirk/live_steps/row_worker.py"} <= {*names}
+    assert {"__main__.py", "falkirk/__init__.py", "falkirk/steps/live/row_worker.py"} <= {*names}
     assert all(name.endswith(".py") for name in names)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from falkirk.frames.names import STAMP
-from falkirk.live_steps import stamped
+from falkirk.steps.dataframes.names import STAMP
+from falkirk.steps.live import stamped
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.decision_store import TailRecord
-from falkirk.spark_runtime.live import at_rest, checkpoint
-from falkirk.spark_runtime.live.at_rest import RegionAtRest
-from falkirk.spark_runtime.live.kept import KeptCheckpoints
+from falkirk.recovery.decision_store import TailRecord
+from falkirk.runtime.spark.live import at_rest, checkpoint
+from falkirk.runtime.spark.live.at_rest import RegionAtRest
+from falkirk.runtime.spark.live.kept import KeptCheckpoints
 from falkirk.theory.ids import BatchId
 from tests.unit.live.test_checkpoint_files import write, write_batch
 

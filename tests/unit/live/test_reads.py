@@ -5,8 +5,8 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from falkirk.inputs import reads
 from falkirk.kafka_client.connection import Connection
+from falkirk.steps.sources import reads
 
 CLIENT = Connection("one:9092").spark_options()
 ALWAYS = {**CLIENT, "subscribe": "orders", "failOnDataLoss": "true", "includeHeaders": "false"}

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import FalkirkError, LogError, SparkError
-from falkirk.spark_runtime.live.triage import fatal_of
-from falkirk.spark_runtime.rows import CO_PARTITIONING
+from falkirk.runtime.spark.live.triage import fatal_of
+from falkirk.runtime.spark.rows import CO_PARTITIONING
 
 
 @pytest.mark.parametrize(

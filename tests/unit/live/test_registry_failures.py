@@ -2,10 +2,10 @@
 
 from falkirk.errors import is_away
 from falkirk.errors.conditions.registry import REGISTRY_AWAY
-from falkirk.processes.failures import REGISTRY_S, Cause, Failures, cause_of, shown_reason
-from falkirk.spark_runtime.causes import registry_away
-from falkirk.spark_runtime.epochs.failures import passes, retry_text, waits_for
-from falkirk.spark_runtime.retry import FAILURES_MAX
+from falkirk.runtime.spark.causes import registry_away
+from falkirk.runtime.spark.epochs.failures import passes, retry_text, waits_for
+from falkirk.runtime.spark.retry import FAILURES_MAX
+from falkirk.runtime.supervision.failures import REGISTRY_S, Cause, Failures, cause_of, shown_reason
 from falkirk.theory.ids import EpochNumber
 
 SAID = "the schema registry http://r does not give schema 7: HTTP 500"

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from falkirk.decision_store import RegionRecord, Store
 from falkirk.errors import HomeError
 from falkirk.plan.fingerprint import DECIDED_BY, STEPS
 from falkirk.plan.region import Region
-from falkirk.processes.starting import host_environment
-from falkirk.spark_runtime.record import compare, completed, report_steps
+from falkirk.recovery.decision_store import RegionRecord, Store
+from falkirk.runtime.spark.record import compare, completed, report_steps
+from falkirk.runtime.supervision.starting import host_environment
 from tests.stores import Place
 
 

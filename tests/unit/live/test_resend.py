@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.spark_runtime.rows import resend_after_failure
+from falkirk.runtime.spark.rows import resend_after_failure
 
 _SAME = {
     "deterministic": True, "varying": (), "undetermined": None, "repeats": False, "reorders": False,

@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.environment.spark import RETAIN
-from falkirk.processes import host
-from falkirk.processes.host import Host
-from falkirk.spark_runtime.live import at_rest, checkpoint_files, query, region
-from falkirk.spark_runtime.live.query import LiveQuery
-from falkirk.spark_runtime.live.region import LiveRegion
+from falkirk.runtime.spark.live import at_rest, checkpoint_files, query, region
+from falkirk.runtime.spark.live.query import LiveQuery
+from falkirk.runtime.spark.live.region import LiveRegion
+from falkirk.runtime.supervision import host
+from falkirk.runtime.supervision.host import Host
+from falkirk.spark_setup.spark import RETAIN
 from falkirk.theory.history import History
 from falkirk.theory.ids import CheckpointNumber
 from tests.clock import MovedClock

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import types as T
 
-from falkirk.frames.user_function import Fit, fitted
-from falkirk.live_steps import row_worker
-from falkirk.live_steps.row_calls import RefusedRow, RowCalls, StateCalls, TimerCalls, answer_of
-from falkirk.live_steps.row_codec import RowCodec
-from falkirk.live_steps.row_worker import ANSWER, LAST_ANSWER, REFUSAL, serve
-from falkirk.system import private
+from falkirk.platform import private
+from falkirk.steps.dataframes.user_function import Fit, fitted
+from falkirk.steps.live import row_worker
+from falkirk.steps.live.row_calls import RefusedRow, RowCalls, StateCalls, TimerCalls, answer_of
+from falkirk.steps.live.row_codec import RowCodec
+from falkirk.steps.live.row_worker import ANSWER, LAST_ANSWER, REFUSAL, serve
 from tests.support import is_alive, wait_until
 
 GIVEN = T.StructType([
@@ -329,7 +329,7 @@ def test_a_worker_ends_when_its_fork_server_has_died() -> None:
         listening.bind(address)
         listening.listen(1)
         try:
-            server = subprocess.Popen([sys.executable, "-m", "falkirk.live_steps.row_worker"], stdin=subprocess.PIPE)
+            server = subprocess.Popen([sys.executable, "-m", "falkirk.steps.live.row_worker"], stdin=subprocess.PIPE)
             assert server.stdin is not None
             server.stdin.write(f"{address}\n".encode())
             server.stdin.flush()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decision_store import Store
 from falkirk.errors import StoreError
-from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
-from falkirk.spark_runtime.live import shared_checkpoints
-from falkirk.spark_runtime.live.checkpoint import last_committed_batch
-from falkirk.system.local_data import LocalData
+from falkirk.errors.conditions.platform import DATA_AWAY, DATA_UNUSABLE
+from falkirk.platform.local_data import LocalData
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.live import shared_checkpoints
+from falkirk.runtime.spark.live.checkpoint import last_committed_batch
 from falkirk.theory.ids import BatchId, LogId
 from tests.support import outcome, wait_until
 from tests.unit.live.machines import Machine

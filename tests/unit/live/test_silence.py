@@ -1,6 +1,6 @@
 """Silence: who makes no progress while this process looks hangs, but not while this process stands still."""
 
-from falkirk.system.silence import LOOK_MAX_S, Silence
+from falkirk.platform.silence import LOOK_MAX_S, Silence
 from tests.clock import MovedClock
 
 HUNG_AFTER_S = 30.0

@@ -3,8 +3,8 @@
 import itertools
 from collections.abc import Iterator
 
-from falkirk.protocol.ports import Checkpoint
-from falkirk.spark_runtime.live.starved import _INTERVAL_MAX_S, CHECKPOINTS, Starvation
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.runtime.spark.live.starved import _INTERVAL_MAX_S, CHECKPOINTS, Starvation
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import CheckpointNumber
 from falkirk.theory.times import TopicPartition

@@ -6,13 +6,13 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import SparkError
-from falkirk.processes import supervised_region
-from falkirk.processes.failures import Failures
-from falkirk.processes.supervised import Supervision
-from falkirk.processes.supervised_region import SupervisedRegion
-from falkirk.spark_runtime.causes import is_stray
-from falkirk.spark_runtime.retry import FAILURES_MAX, PAUSES_S
-from falkirk.spark_runtime.status import RegionStatus
+from falkirk.runtime.spark.causes import is_stray
+from falkirk.runtime.spark.retry import FAILURES_MAX, PAUSES_S
+from falkirk.runtime.spark.status import RegionStatus
+from falkirk.runtime.supervision import supervised_region
+from falkirk.runtime.supervision.failures import Failures
+from falkirk.runtime.supervision.supervised import Supervision
+from falkirk.runtime.supervision.supervised_region import SupervisedRegion
 from tests.clock import MovedClock
 
 SPARK = "\tat org.apache.spark."

@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.decision_store import RegionRecord
-from falkirk.home.folder import open_home
 from falkirk.kafka_client import tail
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.header import HEADER_KEY
 from falkirk.kafka_client.signing import tag_of
 from falkirk.plan.region import RegionLogs
-from falkirk.spark_runtime.context import Storage
-from falkirk.spark_runtime.outputs import Outputs
+from falkirk.recovery.decision_store import RegionRecord
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.spark.context import Storage
+from falkirk.runtime.spark.outputs import Outputs
 from falkirk.theory.ids import BatchId, CheckpointNumber, LogId, Offset, Positions
 
 SENT, DEAD = LogId("sent"), LogId("dead")

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import Producer
 
 import falkirk as fk
-from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
-from falkirk.spark_runtime.live.region import LiveRegion
-from falkirk.spark_runtime.record import first_positions
+from falkirk.runtime.spark.live.region import LiveRegion
+from falkirk.runtime.spark.record import first_positions
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId
 from falkirk.theory.times import TopicPartition

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.decision_store import Store
 from falkirk.errors import SparkError
-from falkirk.spark_runtime.live.checkpoint_files import LocalCheckpoints
-from falkirk.spark_runtime.live.region import LiveRegion
-from falkirk.spark_runtime.live.triage import damage_of
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.live.checkpoint_files import LocalCheckpoints
+from falkirk.runtime.spark.live.region import LiveRegion
+from falkirk.runtime.spark.live.triage import damage_of
 from tests.unit.live.test_checkpoint_files import write
 
 FOLDER = Path("/data/shop/regions/counts")

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.spark_runtime.live import twin as twins
-from falkirk.spark_runtime.live.twin import FOLDER, Twin
+from falkirk.runtime.spark.live import twin as twins
+from falkirk.runtime.spark.live.twin import FOLDER, Twin
 from falkirk.theory.ids import BatchId
 from tests.clock import MovedClock
 

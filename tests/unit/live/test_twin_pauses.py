@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.spark_runtime.live.twin import Twin
+from falkirk.runtime.spark.live.twin import Twin
 from falkirk.theory.ids import BatchId
 from tests.clock import MovedClock
 

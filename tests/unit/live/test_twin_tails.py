@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from falkirk.spark_runtime.live import checkpoint
-from falkirk.spark_runtime.live.region import LiveRegion
+from falkirk.runtime.spark.live import checkpoint
+from falkirk.runtime.spark.live.region import LiveRegion
 from falkirk.theory.ids import BatchId, LogId, Offset, Positions
 
 IN, OUT = LogId("events"), LogId("out")

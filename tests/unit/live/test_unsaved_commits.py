@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.decision_store import Store
-from falkirk.spark_runtime.live import checkpoint_files
-from falkirk.spark_runtime.live.region import LiveRegion
+from falkirk.recovery.decision_store import Store
+from falkirk.runtime.spark.live import checkpoint_files
+from falkirk.runtime.spark.live.region import LiveRegion
 from falkirk.theory.ids import BatchId, CheckpointNumber
 from tests.stores import RECORD
 from tests.unit.live.test_checkpoint_files import write

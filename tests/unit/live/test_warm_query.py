@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from falkirk.spark_runtime.live.warming import AGAIN, BATCHES, Warming, WarmQuery
+from falkirk.runtime.spark.live.warming import AGAIN, BATCHES, Warming, WarmQuery
 
 
 class Spark:

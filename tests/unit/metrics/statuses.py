@@ -6,9 +6,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from falkirk.processes.metrics import Metrics
-from falkirk.processes.pulse import Pulse
-from falkirk.spark_runtime.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S, RegionStatus
+from falkirk.runtime.spark.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S, RegionStatus
+from falkirk.runtime.supervision.metrics import Metrics
+from falkirk.runtime.supervision.pulse import Pulse
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk.cli import main
-from falkirk.home import executors
-from falkirk.processes import coordinator as module
-from falkirk.processes.coordinator import SILENT_AT_START_S, Coordinator
-from falkirk.processes.metrics import Metrics
-from falkirk.processes.pulse import Pulse
-from falkirk.processes.settings import RunSettings
+from falkirk.recovery.ownership import executors
+from falkirk.runtime.supervision import coordinator as module
+from falkirk.runtime.supervision.coordinator import SILENT_AT_START_S, Coordinator
+from falkirk.runtime.supervision.metrics import Metrics
+from falkirk.runtime.supervision.pulse import Pulse
+from falkirk.runtime.supervision.settings import RunSettings
 from tests.unit.home.test_failures_across_hosts import Cluster, Impatient
 from tests.unit.metrics.statuses import Clock, value
 

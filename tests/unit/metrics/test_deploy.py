@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.processes.metrics import FAMILIES
+from falkirk.runtime.supervision.metrics import FAMILIES
 from tests.unit.metrics.statuses import full, metrics_of, samples
 
 ROOT = Path(__file__).parents[3]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from falkirk.processes.figures import BatchFigures, LiveFigures
-from falkirk.protocol.ports import Checkpoint
-from falkirk.spark_runtime.figures import HeldAge, Histogram
-from falkirk.spark_runtime.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.runtime.spark.figures import HeldAge, Histogram
+from falkirk.runtime.spark.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S
+from falkirk.runtime.supervision.figures import BatchFigures, LiveFigures
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import CheckpointNumber, LogId, Offset
 from tests.unit.house.test_layers import ROOT

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from falkirk.processes.metrics import FAMILIES, STATES, Metrics
-from falkirk.spark_runtime.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S, RegionStatus
+from falkirk.runtime.spark.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S, RegionStatus
+from falkirk.runtime.supervision.metrics import FAMILIES, STATES, Metrics
 from tests.unit.metrics.statuses import Clock, batch, full, histogram, live, metrics_of, samples, status, value
 
 #: All samples of the full status, without buckets and states.

@@ -11,12 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from falkirk.declare.address import as_metrics_address
 from falkirk.errors import DefinitionError, MachineError
-from falkirk.processes import web
-from falkirk.processes.metrics import Metrics
-from falkirk.processes.metrics_server import metrics_server
-from falkirk.processes.pulse import TURN_S, Pulse
-from falkirk.processes.web import WebServer
-from falkirk.spark_runtime.status import RegionStatus
+from falkirk.runtime.spark.status import RegionStatus
+from falkirk.runtime.supervision import web
+from falkirk.runtime.supervision.metrics import Metrics
+from falkirk.runtime.supervision.metrics_server import metrics_server
+from falkirk.runtime.supervision.pulse import TURN_S, Pulse
+from falkirk.runtime.supervision.web import WebServer
 from tests.support import wait_until
 from tests.unit.metrics.statuses import Clock, full, metrics_of, status
 

@@ -14,11 +14,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import falkirk as fk
-from falkirk.commands import run
-from falkirk.processes.coordinator import Coordinator
-from falkirk.processes.settings import RunSettings
-from falkirk.processes.spans import ENDPOINTS, Spans, exported, exporting, is_recorded, is_wanted
-from falkirk.system.traced import Recorder, step
+from falkirk.platform.traced import Recorder, step
+from falkirk.runtime.supervision.coordinator import Coordinator
+from falkirk.runtime.supervision.settings import RunSettings
+from falkirk.runtime.supervision.spans import ENDPOINTS, Spans, exported, exporting, is_recorded, is_wanted
+from falkirk.user_tools.commands import run
 from tests.collector import Collector, attributes, collecting
 from tests.support import wait_until
 from tests.unit.home.test_failures_across_hosts import Cluster, Impatient

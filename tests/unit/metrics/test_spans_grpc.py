@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.processes.spans import exported, exporting, hindrance
+from falkirk.runtime.supervision.spans import exported, exporting, hindrance
 
 grpc: Any = pytest.importorskip("grpc")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc")

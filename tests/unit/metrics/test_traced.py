@@ -12,17 +12,17 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
-from falkirk.decision_store import Store
 from falkirk.errors import DefinitionError, SparkError
 from falkirk.plan.batch import BatchInput
-from falkirk.processes.recorded import RecordedRecovery, checkpoint_span, recorded
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.epochs.run import Run
-from falkirk.spark_runtime.sinks.release import EpochReleaser
-from falkirk.system import traced
-from falkirk.system.local_data import LocalData
-from falkirk.system.traced import KEPT_MAX, OFF, STEPS_MAX, Recorder, add_attributes, condition_of, step
+from falkirk.platform import traced
+from falkirk.platform.local_data import LocalData
+from falkirk.platform.traced import KEPT_MAX, OFF, STEPS_MAX, Recorder, add_attributes, condition_of, step
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.epochs.run import Run
+from falkirk.runtime.spark.sinks.release import EpochReleaser
+from falkirk.runtime.supervision.recorded import RecordedRecovery, checkpoint_span, recorded
 from tests.clock import MovedClock
 from tests.simulation.memory import MemoryStore
 from tests.simulation.world import World
@@ -223,8 +223,8 @@ def test_a_checkpoint_is_a_span_of_sparks_batch() -> None:
 
 def test_a_start_without_a_collector_imports_nothing_of_opentelemetry() -> None:
     program = (
-        "import sys, falkirk.cli, falkirk.commands.run, falkirk.processes.process, falkirk.processes.query\n"
-        "assert not falkirk.processes.process.is_recorded()\n"
+        "import sys, falkirk.cli, falkirk.user_tools.commands.run, falkirk.runtime.supervision.process, falkirk.runtime.supervision.query\n"
+        "assert not falkirk.runtime.supervision.process.is_recorded()\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": ":".join(sys.path)})

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from falkirk.processes import web
-from falkirk.processes.web import HEAD_BYTES_MAX, Answer, HttpRequest, Site, WebServer
+from falkirk.runtime.supervision import web
+from falkirk.runtime.supervision.web import HEAD_BYTES_MAX, Answer, HttpRequest, Site, WebServer
 from tests.support import wait_until
 
 LARGE = b"x" * 30_000_000

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falkirk.protocol.acceptance import Acceptance
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.acceptance import Acceptance
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.recovery.protocol.ports import Checkpoint
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.times import TopicPartition
 

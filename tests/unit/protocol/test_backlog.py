@@ -1,7 +1,7 @@
 """The backlog: all input up to given ends is processed, behind hops, held logs, batches and views."""
 
-from falkirk.protocol.backlog import Backlog, Waits
-from falkirk.protocol.layout import Layout, Stage
+from falkirk.recovery.protocol.backlog import Backlog, Waits
+from falkirk.recovery.protocol.layout import Layout, Stage
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.times import TopicPartition
 

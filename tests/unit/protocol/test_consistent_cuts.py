@@ -10,11 +10,11 @@ from unittest.mock import patch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from falkirk.protocol import consistent_cuts as module
-from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, consistent_cuts, cut_numbered
-from falkirk.protocol.layout import Layout, cutter_name
-from falkirk.protocol.ports import Checkpoint
-from falkirk.protocol.rollback import UnitCheckpoints, cuts_of, decide_rollback, saved
+from falkirk.recovery.protocol import consistent_cuts as module
+from falkirk.recovery.protocol.consistent_cuts import ConsistentCut, as_of, consistent_cuts, cut_numbered
+from falkirk.recovery.protocol.layout import Layout, cutter_name
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.rollback import UnitCheckpoints, cuts_of, decide_rollback, saved
 from falkirk.theory.frontier import EMPTY
 from falkirk.theory.metadata import Anywhere, Checkpoints, Metadata
 from tests.simulation.elements import Element, partition_of

@@ -9,18 +9,18 @@ import pytest
 from py4j.protocol import Py4JError
 
 import falkirk as fk
-from falkirk.commands import run
 from falkirk.errors import DefinitionError, FalkirkError, HomeError, InternalError, LogError, SparkError, StoreError
-from falkirk.processes.coordinator import Coordinator
-from falkirk.processes.failures import Failures
-from falkirk.processes.query import Query
-from falkirk.processes.settings import RunSettings
-from falkirk.processes.supervised import Supervision
-from falkirk.processes.supervised_batch import SupervisedBatch
-from falkirk.protocol.down import APPLICATION_CONDITIONS, PROCESSOR_CONDITIONS, Down, concerns_one, has_work
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.spark_runtime.epochs.failures import may_have_lost_state
-from falkirk.spark_runtime.status import RegionStatus
+from falkirk.recovery.protocol.down import APPLICATION_CONDITIONS, PROCESSOR_CONDITIONS, Down, concerns_one, has_work
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.runtime.spark.epochs.failures import may_have_lost_state
+from falkirk.runtime.spark.status import RegionStatus
+from falkirk.runtime.supervision.coordinator import Coordinator
+from falkirk.runtime.supervision.failures import Failures
+from falkirk.runtime.supervision.query import Query
+from falkirk.runtime.supervision.settings import RunSettings
+from falkirk.runtime.supervision.supervised import Supervision
+from falkirk.runtime.supervision.supervised_batch import SupervisedBatch
+from falkirk.user_tools.commands import run
 
 OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 FAILED = SparkError("FUNCTION_FAILED", "a function failed on a row.", where="shop.py:7", hint="Mend it.")

@@ -10,12 +10,12 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk import cli
-from falkirk.home.folder import open_home
-from falkirk.processes.coordinator import Coordinator
-from falkirk.processes.failures import Failures
-from falkirk.processes.host import Host as RealHost
-from falkirk.processes.live_first import LiveFirst
-from falkirk.processes.settings import HostSettings, RunSettings
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.supervision.coordinator import Coordinator
+from falkirk.runtime.supervision.failures import Failures
+from falkirk.runtime.supervision.host import Host as RealHost
+from falkirk.runtime.supervision.live_first import LiveFirst
+from falkirk.runtime.supervision.settings import HostSettings, RunSettings
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -89,8 +89,8 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
         ),
     )
     shape = SimpleNamespace(layout=SimpleNamespace(held={}), write=lambda path: None)
-    monkeypatch.setattr("falkirk.processes.host.look_first", lambda place, names: None)
-    monkeypatch.setattr("falkirk.processes.host.planned_shape", lambda plan, topics: shape)
+    monkeypatch.setattr("falkirk.runtime.supervision.host.look_first", lambda place, names: None)
+    monkeypatch.setattr("falkirk.runtime.supervision.host.planned_shape", lambda plan, topics: shape)
     monkeypatch.setattr(RealHost, "_new_protocol", lambda self, shape: recovery)
     monkeypatch.setattr(RealHost, "_answer_rollback", lambda self, recover: False)
     monkeypatch.setattr(RealHost, "figures", lambda self: [])

@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from falkirk.protocol.kept import STEP_MAX_S, RetainedCheckpoints
-from falkirk.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.kept import STEP_MAX_S, RetainedCheckpoints
+from falkirk.recovery.protocol.ports import Checkpoint
 from falkirk.theory.history import History
 
 MINUTE_S, DAY_S = 60.0, 86_400.0

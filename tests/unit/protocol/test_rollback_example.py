@@ -1,8 +1,8 @@
 """The example that docs/model.md draws, computed."""
 
-from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import Checkpoint
-from falkirk.protocol.rollback import decide_rollback
+from falkirk.recovery.protocol.layout import Layout, Stage
+from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.recovery.protocol.rollback import decide_rollback
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition

@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import LogError
-from falkirk.http_requests import bridge as module
-from falkirk.http_requests.bridge import KafkaBridge, Pace, Requests
-from falkirk.http_requests.errors import RequestError
-from falkirk.http_requests.registry import RequestEntry, RequestRegistry, read_back
-from falkirk.http_requests.service import RequestService
+from falkirk.http_source import bridge as module
+from falkirk.http_source.bridge import KafkaBridge, Pace, Requests
+from falkirk.http_source.errors import RequestError
+from falkirk.http_source.registry import RequestEntry, RequestRegistry, read_back
+from falkirk.http_source.service import RequestService
 from falkirk.kafka_client.connection import Connection
 
 REQUESTS = Requests(topic="t", key=b"", on_foreign=lambda found: None)

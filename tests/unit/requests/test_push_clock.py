@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.http_requests import bridge as module
-from falkirk.http_requests import registry as registry_module
-from falkirk.http_requests.bridge import Answers, KafkaBridge, Pace, Progress, Requests, _resumed
-from falkirk.http_requests.elapsed import Elapsed, elapsed_of, header_of
-from falkirk.http_requests.errors import RequestError
-from falkirk.http_requests.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
-from falkirk.http_requests.service import RequestService
+from falkirk.http_source import bridge as module
+from falkirk.http_source import registry as registry_module
+from falkirk.http_source.bridge import Answers, KafkaBridge, Pace, Progress, Requests, _resumed
+from falkirk.http_source.elapsed import Elapsed, elapsed_of, header_of
+from falkirk.http_source.errors import RequestError
+from falkirk.http_source.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
+from falkirk.http_source.service import RequestService
 from falkirk.kafka_client.connection import Connection
 from tests.clock import SetClock
 from tests.support import wait_until

@@ -14,17 +14,17 @@ import pytest
 from aiohttp import ClientConnectionResetError, web
 
 import falkirk as fk
-from falkirk.home.credentials import publish_address
-from falkirk.home.folder import open_home
-from falkirk.http_requests import service as services
-from falkirk.http_requests.connections import CONNECTIONS_MAX, Connections, QuietLogger, crosses_in_clear
-from falkirk.http_requests.elapsed import Elapsed
-from falkirk.http_requests.errors import RequestError
-from falkirk.http_requests.registry import RequestRegistry, digest_of
-from falkirk.http_requests.server import client_of, web_application
-from falkirk.http_requests.service import RequestService
+from falkirk.http_source import service as services
+from falkirk.http_source.connections import CONNECTIONS_MAX, Connections, QuietLogger, crosses_in_clear
+from falkirk.http_source.elapsed import Elapsed
+from falkirk.http_source.errors import RequestError
+from falkirk.http_source.registry import RequestRegistry, digest_of
+from falkirk.http_source.server import client_of, web_application
+from falkirk.http_source.service import RequestService
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.gateway import Gateway, _connections_max
+from falkirk.recovery.ownership.credentials import publish_address
+from falkirk.recovery.ownership.folder import open_home
+from falkirk.runtime.supervision.gateway import Gateway, _connections_max
 from tests.unit.requests.test_push_server import turn
 
 BODY = b'{"id":"a"}'

@@ -14,15 +14,15 @@ from typing import Literal
 import pytest
 
 import falkirk as fk
-import falkirk.processes.gateway
+import falkirk.runtime.supervision.gateway
 from falkirk.errors import FalkirkError
-from falkirk.home.credentials import TOKEN_VARIABLE, former_port, token_of
-from falkirk.home.folder import Home, open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.secret import Secret
 from falkirk.plan.requests import bound
-from falkirk.processes.gateway import Gateway
-from falkirk.processes.query import run_here
+from falkirk.recovery.ownership.credentials import TOKEN_VARIABLE, former_port, token_of
+from falkirk.recovery.ownership.folder import Home, open_home
+from falkirk.runtime.supervision.gateway import Gateway
+from falkirk.runtime.supervision.query import run_here
 
 SCHEMA = "id STRING NOT NULL, word STRING"
 
@@ -178,7 +178,7 @@ def test_a_gateway_that_breaks_later_says_why(app: fk.App, opened: Home, monkeyp
             await asyncio.to_thread(broken.wait)
             raise OSError("the loop is broken")
 
-    monkeypatch.setattr(falkirk.processes.gateway.asyncio, "Event", Stop)
+    monkeypatch.setattr(falkirk.runtime.supervision.gateway.asyncio, "Event", Stop)
     accepting = Gateway(app, Connection.of("127.0.0.1:9"), opened, said.append)
     with accepting:
         thread = accepting._thread

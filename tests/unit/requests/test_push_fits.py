@@ -18,8 +18,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from falkirk.http_requests import fits
-from falkirk.http_requests.errors import RequestError
+from falkirk.http_source import fits
+from falkirk.http_source.errors import RequestError
 
 INNER = StructType([StructField("n", LongType(), nullable=False)])
 SCHEMA = StructType(

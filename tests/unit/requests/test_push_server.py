@@ -11,12 +11,12 @@ from aiohttp.test_utils import TestClient, TestServer
 from pyspark.sql.types import StringType, StructField, StructType
 
 import falkirk as fk
-from falkirk.http_requests import service as services
-from falkirk.http_requests.elapsed import Elapsed
-from falkirk.http_requests.errors import passing_error
-from falkirk.http_requests.registry import RequestEntry, RequestRegistry, read_back
-from falkirk.http_requests.server import BODY_BYTES_MAX, Counter, web_application
-from falkirk.http_requests.service import AWAY_S, RequestService
+from falkirk.http_source import service as services
+from falkirk.http_source.elapsed import Elapsed
+from falkirk.http_source.errors import passing_error
+from falkirk.http_source.registry import RequestEntry, RequestRegistry, read_back
+from falkirk.http_source.server import BODY_BYTES_MAX, Counter, web_application
+from falkirk.http_source.service import AWAY_S, RequestService
 
 TOKEN = "secret"
 HTTP = fk.Http("/queries", schema="id STRING NOT NULL, word STRING", answers="replies", timeout="20 seconds")

@@ -15,13 +15,13 @@ from aiohttp import web
 import falkirk as fk
 from falkirk.declare.tls import ReloadingContext
 from falkirk.errors import MachineError
-from falkirk.home.credentials import publish_address
-from falkirk.home.folder import Home, open_home
-from falkirk.http_requests import connections
-from falkirk.http_requests.connections import Connections
-from falkirk.http_requests.example import example_command
+from falkirk.http_source import connections
+from falkirk.http_source.connections import Connections
+from falkirk.http_source.example import example_command
 from falkirk.kafka_client.connection import Connection
-from falkirk.processes.gateway import Gateway
+from falkirk.recovery.ownership.credentials import publish_address
+from falkirk.recovery.ownership.folder import Home, open_home
+from falkirk.runtime.supervision.gateway import Gateway
 from tests.unit.requests.test_push_server import turn
 
 REQUEST = b"POST /queries HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from falkirk.http_requests.answers_from import answers_from_of, answers_header_of
-from falkirk.http_requests.errors import RequestError
-from falkirk.http_requests.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
+from falkirk.http_source.answers_from import answers_from_of, answers_header_of
+from falkirk.http_source.errors import RequestError
+from falkirk.http_source.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
 from falkirk.theory.ids import Offset
 
 BODY = b'{"id":"a"}'

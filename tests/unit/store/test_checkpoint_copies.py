@@ -1,6 +1,6 @@
 """The record of checkpoints whose files are in an object store, on both databases."""
 
-from falkirk.decision_store import CheckpointCopy, StateFile, Store
+from falkirk.recovery.decision_store import CheckpointCopy, StateFile, Store
 from falkirk.theory.ids import BatchId
 from tests.stores import Place
 

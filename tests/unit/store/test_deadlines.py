@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from falkirk.decision_store.deadlines import DEADLINES, Deadlines
+from falkirk.recovery.decision_store.deadlines import DEADLINES, Deadlines
 from tests.postgres import Postgres
 from tests.stores import Place
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from falkirk.decision_store import Store
-from falkirk.decision_store.engine import Database
-from falkirk.decision_store.values import CountedLetters
 from falkirk.errors import StoreError
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.decision_store.engine import Database
+from falkirk.recovery.decision_store.values import CountedLetters
 from falkirk.theory.ids import Offset
 from falkirk.theory.objective import Measurements
 from tests.postgres import Postgres

@@ -5,9 +5,9 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
-from falkirk.decision_store import Store
-from falkirk.decision_store.values import CountedLetters, DamagedValue, load_counted_letters, load_measurements
 from falkirk.errors import InternalError, StoreError
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.decision_store.values import CountedLetters, DamagedValue, load_counted_letters, load_measurements
 from falkirk.theory.ids import Offset
 from falkirk.theory.objective import Measurements
 from tests.postgres import Postgres

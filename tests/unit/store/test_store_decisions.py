@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from falkirk.decision_store import (
+from falkirk.errors import InternalError, StoreError
+from falkirk.recovery.decision_store import (
     CheckpointRecord,
     Decision,
     ForgottenEpochs,
@@ -15,7 +16,6 @@ from falkirk.decision_store import (
     Request,
     Store,
 )
-from falkirk.errors import InternalError, StoreError
 from falkirk.theory.ids import CheckpointNumber, LogId, Offset
 from falkirk.theory.offsets import PartitionRange
 from tests.stores import Place, void_range

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from falkirk.decision_store import Store
+from falkirk.recovery.decision_store import Store
 from tests.postgres import Postgres, Replica
 from tests.support import outcome, wait_until
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-from falkirk.decision_store import Store
 from falkirk.errors import Certainty, StoreError
+from falkirk.recovery.decision_store import Store
 from tests.postgres import Postgres
 from tests.stores import RECORD, Place
 from tests.support import outcome, wait_until

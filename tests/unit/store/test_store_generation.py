@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from falkirk.decision_store import Store, TailRecord
-from falkirk.decision_store.logs import record_void
-from falkirk.decision_store.own_writes import OwnWrites
-from falkirk.decision_store.part import Part
-from falkirk.decision_store.values import CountedLetters
 from falkirk.errors import StoreError
+from falkirk.recovery.decision_store import Store, TailRecord
+from falkirk.recovery.decision_store.logs import record_void
+from falkirk.recovery.decision_store.own_writes import OwnWrites
+from falkirk.recovery.decision_store.part import Part
+from falkirk.recovery.decision_store.values import CountedLetters
 from falkirk.theory.ids import BatchId, LogId, Offset
 from falkirk.theory.objective import Measurements
 from tests.stores import RECORD, Place, contents, copy_of, state_file

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-import falkirk.decision_store
-from falkirk.decision_store import SCHEMA_VERSION, Request, Store
-from falkirk.decision_store.migrate import MIGRATIONS
-from falkirk.decision_store.tables import metadata
+import falkirk.recovery.decision_store
 from falkirk.errors import StoreError
+from falkirk.recovery.decision_store import SCHEMA_VERSION, Request, Store
+from falkirk.recovery.decision_store.migrate import MIGRATIONS
+from falkirk.recovery.decision_store.tables import metadata
 from falkirk.theory.ids import EpochNumber
 from falkirk.theory.offsets import PartitionRange
 from tests.store_crash import GONE, count_steps
@@ -382,7 +382,7 @@ def test_a_missing_driver_is_named_with_the_command(monkeypatch: pytest.MonkeyPa
 
 
 def test_no_pickle_anywhere() -> None:
-    folder = Path(falkirk.decision_store.__file__).parent
+    folder = Path(falkirk.recovery.decision_store.__file__).parent
     names = set()
     for file in folder.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

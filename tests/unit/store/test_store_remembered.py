@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from falkirk.decision_store import Store
-from falkirk.decision_store.part import Part
-from falkirk.decision_store.sqlite import SqliteDatabase
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.decision_store.part import Part
+from falkirk.recovery.decision_store.sqlite import SqliteDatabase
 from falkirk.theory.offsets import PartitionRange
 from tests.postgres import Postgres
 from tests.stores import Place, void_range
@@ -21,7 +21,7 @@ from tests.stores import Place, void_range
 OTHER_PROCESS = """
 import sys
 from pathlib import Path
-from falkirk.decision_store import Store
+from falkirk.recovery.decision_store import Store
 store = Store(Path(sys.argv[1]))
 store.record_decision("cut", "b", 7, {"at": 7})
 store.close()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decision_store import Store
-from falkirk.decision_store.sqlite import SqliteDatabase
+from falkirk.recovery.decision_store import Store
+from falkirk.recovery.decision_store.sqlite import SqliteDatabase
 from tests.support import outcome
 
 

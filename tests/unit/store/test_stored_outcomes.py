@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import falkirk
-from falkirk.differential.graph import LoopGraph
-from falkirk.differential.schedule import Rounds
-from falkirk.differential.single_task import SingleTask, TaskOutcome
 from falkirk.errors import HomeError
+from falkirk.steps.differential.graph import LoopGraph
+from falkirk.steps.differential.schedule import Rounds
+from falkirk.steps.differential.single_task import SingleTask, TaskOutcome
 
 PACKAGE = Path(falkirk.__file__).parent
 names = st.text(max_size=5)
@@ -88,4 +88,4 @@ def test_nothing_that_is_stored_is_unpickled() -> None:
             modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if {"pickle", "shelve", "marshal", "dill", "joblib"} & {m.partition(".")[0] for m in modules}:
                 found.add(str(path.relative_to(PACKAGE)))
-    assert found == {"checker/spill.py", "live_steps/udf_worker.py"}
+    assert found == {"checker/spill.py", "steps/live/udf_worker.py"}

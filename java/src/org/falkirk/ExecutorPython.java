@@ -18,7 +18,7 @@ import org.apache.spark.api.python.PythonUtils;
  * How a command of the driver runs on an executor: with the files that Spark has brought here, and a folder of this JVM
  * for sockets.
  *
- * <p>The program is Falkirk's archive, `falkirk/live_steps/on_executor.py`. Its modules are searched where Spark's own
+ * <p>The program is Falkirk's archive, `falkirk/steps/live/on_executor.py`. Its modules are searched where Spark's own
  * Python workers search them: in the user's archives, among the files of Spark, in Spark, and in the PYTHONPATH of the
  * executor.
  */

@@ -18,7 +18,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * partition are kept: a result of an older one is counted, but not measured.
  */
 public final class Figures {
-  /** The upper bounds of the buckets in milliseconds: `falkirk/spark_runtime/figures.py` has the same. */
+  /** The upper bounds of the buckets in milliseconds: `falkirk/runtime/spark/figures.py` has the same. */
   static final long[] BOUNDS_MS = {
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000
   };

@@ -11,7 +11,7 @@ import java.util.regex.Pattern;
 
 /**
  * A Python process that has imported what workers need, and forks one for each address that it gets:
- * `falkirk/live_steps/row_worker.py`. A start takes 0.5 s of processor time, and a fork takes milliseconds.
+ * `falkirk/steps/live/row_worker.py`. A start takes 0.5 s of processor time, and a fork takes milliseconds.
  *
  * <p>This JVM has one for each command line. It ends with this JVM, because then its stdin ends, and its workers end with
  * it.

@@ -22,7 +22,7 @@ import scala.collection.immutable.Seq;
  *
  * <p>An object store has no renames, and its listings may lag. So each attempt of a task writes files with names of its
  * own, and the job names those of its committed tasks with their sizes in {@code _written.json}, which
- * falkirk/system/object_data.py reads. A folder without that file has no complete job. Files of other attempts stay until
+ * falkirk/platform/object_data.py reads. A folder without that file has no complete job. Files of other attempts stay until
  * the folder is deleted; nobody reads them.
  *
  * <p>Only jobs with the option {@link #LISTED} work so. Spark's own protocol writes all others, such as those into the

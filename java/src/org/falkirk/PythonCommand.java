@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * How to get Python processes that answer requests: `falkirk/live_steps/row_worker.py`.
+ * How to get Python processes that answer requests: `falkirk/steps/live/row_worker.py`.
  *
  * @param id tells commands apart: two with the same id are equal.
  * @param words the command line of the server that forks them.

@@ -26,7 +26,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  *
  * <p>Spark has two kinds of scalar UDFs, whose conversions differ. Arguments and results of the plain kind are pickled by
  * Spark's own classes. Those of the kind that uses Arrow are bytes of {@link RowCodec}, and the process converts them as
- * Spark's worker does (`falkirk/live_steps/udf_worker.py`).
+ * Spark's worker does (`falkirk/steps/live/udf_worker.py`).
  *
  * <p>The plan has one object, and each task has a copy of it, with a process of its own.
  */

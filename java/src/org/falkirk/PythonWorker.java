@@ -31,7 +31,7 @@ final class PythonWorker implements Closeable {
   private static final int SIZE_BYTES = 4;
   private static final long LOOK_MS = 5;
   private static final int READ_BYTES = 1 << 16;
-  /** The kinds of answers, see `falkirk/live_steps/row_worker.py`. */
+  /** The kinds of answers, see `falkirk/steps/live/row_worker.py`. */
   private static final byte ANSWER = 0;
   private static final byte REFUSAL = 1;
   private static final byte LAST_ANSWER = 2;

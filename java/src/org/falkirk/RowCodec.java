@@ -39,7 +39,7 @@ import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Rows as bytes, as `falkirk/live_steps/row_codec.py` reads and writes them.
+ * Rows as bytes, as `falkirk/steps/live/row_codec.py` reads and writes them.
  *
  * <p>It reads Spark's internal values, since the conversion to Java's own types is not exact: it changes the calendar of
  * old dates, and bytes of a text that are not UTF-8.

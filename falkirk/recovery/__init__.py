@@ -1,0 +1,1 @@
+"""Recovery: the protocol, the store of its decisions, and the owner of a home."""

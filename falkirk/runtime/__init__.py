@@ -1,0 +1,1 @@
+"""The running application: work on Spark, and the processes that supervise it."""

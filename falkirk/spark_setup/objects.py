@@ -1,0 +1,56 @@
+"""Objects: the settings and jars with which Spark reads and writes the data of a home in an object store."""
+
+import os
+from typing import TYPE_CHECKING, Any, cast
+
+from falkirk.platform.data import endpoint_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: The class that Spark needs for addresses with the scheme s3a.
+FILE_SYSTEM = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+#: Spark's setting with the class that decides where the files of a job go.
+PROTOCOL = "spark.sql.sources.commitProtocolClass"
+_HADOOP = "spark.hadoop."
+#: The setting with the folder of files that are being uploaded; by default a folder in /tmp that others can read.
+BUFFERS = f"{_HADOOP}fs.s3a.buffer.dir"
+#: As pyarrow, it takes credentials from the environment, from the files of AWS, or from the machine.
+_CREDENTIALS = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+#: How long Hadoop's client repeats a request. By default it pauses for as long as the object store was away, for hours
+#: after 503. Here it gives up after 4 times 20 s, and the batch tries again. The SDK below it repeats nothing.
+_PATIENCE = {
+    "attempts.maximum": "0", "connection.establish.timeout": "15s", "connection.timeout": "20s", "retry.limit": "3",
+    "retry.throttle.limit": "6",
+}  # fmt: skip
+#: The default of Hadoop 3.5, "analytics", tries a read 20 times for 30 s each, whatever the settings above say. It also
+#: keeps an entry for each object that was ever read (HADOOP-20058), and each epoch has new ones.
+_READS = "classic"
+
+
+def settings(data: str) -> dict[str, str]:
+    """Return the settings of a Spark application with its data at an address. The user's own have priority."""
+    found = {
+        PROTOCOL: "org.falkirk.ListingFiles",
+        f"{_HADOOP}fs.s3a.aws.credentials.provider": _CREDENTIALS,
+        f"{_HADOOP}fs.s3a.input.stream.type": _READS,
+    } | {f"{_HADOOP}fs.s3a.{name}": value for name, value in _PATIENCE.items()}
+    if region := os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
+        found[f"{_HADOOP}fs.s3a.endpoint.region"] = region
+    if endpoint := endpoint_url():  # servers beside S3 itself seldom have a name for each bucket
+        found |= {
+            f"{_HADOOP}fs.s3a.endpoint": endpoint,
+            f"{_HADOOP}fs.s3a.path.style.access": "true",
+            f"{_HADOOP}fs.s3a.connection.ssl.enabled": str(endpoint.startswith("https:")).lower(),
+        }
+    return found
+
+
+def prepare_session(session: "SparkSession", data: str) -> None:
+    """Give a session that already runs these settings, except those that its user has set."""
+    context: Any = session.sparkContext
+    given = context.getConf()
+    for name, value in settings(data).items():
+        if name.startswith(_HADOOP) and given.get(name) is None:
+            cast(Any, context)._jsc.hadoopConfiguration().set(name.removeprefix(_HADOOP), value)
+    session.conf.set(PROTOCOL, settings(data)[PROTOCOL])

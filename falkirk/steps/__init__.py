@@ -1,0 +1,1 @@
+"""Steps: the operations that users declare, on DataFrames, and their properties."""

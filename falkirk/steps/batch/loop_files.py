@@ -1,0 +1,202 @@
+"""Loop files: the files of an iteration's state, where its tasks read and write them, and in the home.
+
+Tasks search in files that they map into memory, so they need a folder. With a home on a file system, that folder is
+the home's. With a home in an object store, it is a working copy in a folder of this machine: before an epoch, the files
+that its state names are fetched if they are missing, and after the rounds, the new ones are uploaded. The record of the
+epoch comes after that, and its note names the files. So an uploaded file counts from that record on, and another
+machine begins with the object store and the database alone.
+
+A file is written once, under a name that is used once: each epoch and each job has a folder of its own.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from falkirk.errors import StoreError
+from falkirk.platform.copies import has_content, measure
+from falkirk.platform.data import DataPath, Manifest, local_path
+from falkirk.platform.durable import check_files, make_folder, sync
+from falkirk.platform.parallel import in_parallel
+from falkirk.steps.differential.state import delete_paths, paths_in
+
+log = logging.getLogger("falkirk")
+
+
+class LoopFiles(ABC):
+    """The files of one iteration. Attributes: folder: for its tasks."""
+
+    folder: Path
+
+    @abstractmethod
+    def require(self, kept: Manifest, *, contents: bool) -> None:
+        """Make the files of a saved state readable in the folder.
+
+        Args: contents: compare checksums too, not only sizes.
+        Raises: HomeError: `STATE_DAMAGED`. StoreError: `DATA_AWAY`, `DATA_UNUSABLE`.
+        """
+
+    @abstractmethod
+    def save(self, names: Iterable[str]) -> Manifest:
+        """Make new files of the folder durable; return their manifest. Raises: OSError. StoreError: as `require`."""
+
+    @abstractmethod
+    def candidates(self, *, only_own: bool = False) -> set[str]:
+        """Return the paths of the files that a sweep may delete: those that are there now.
+
+        Call it before the notes are read that say which files to keep. A file that another run saves later is no
+        candidate, so it stays, although these notes do not name it.
+
+        Args: only_own: only those that this object has saved.
+        """
+
+    @abstractmethod
+    def sweep(self, candidates: set[str], keep: set[str]) -> None:
+        """Delete the candidates that are not kept. Raises: StoreError: `HOME_TAKEN_OVER`."""
+
+
+class LocalLoopFiles(LoopFiles):
+    """Files in a folder of the home."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        #: The saved files that were not deleted since.
+        self._saved = set[str]()
+
+    def require(self, kept: Manifest, *, contents: bool) -> None:
+        """See LoopFiles."""
+        make_folder(self.folder)
+        check_files(self.folder, kept, contents=contents)
+
+    def save(self, names: Iterable[str]) -> Manifest:
+        """See LoopFiles."""
+        new = [*names]
+        self._saved |= {*new}
+        return sync(self.folder, new)
+
+    def candidates(self, *, only_own: bool = False) -> set[str]:
+        """See LoopFiles."""
+        return set(self._saved) if only_own else paths_in(self.folder)
+
+    def sweep(self, candidates: set[str], keep: set[str]) -> None:
+        """See LoopFiles."""
+        delete_paths(self.folder, candidates - keep)
+        self._saved -= candidates - keep
+
+
+class SharedLoopFiles(LoopFiles):
+    """Files in an object store.
+
+    Args: data: their folder there. folder: the working copy. confirm: raises an error if this process does not own the
+        home any more.
+    """
+
+    def __init__(self, data: DataPath, folder: Path, confirm: Callable[[], None]) -> None:
+        self._data, self.folder, self._confirm = data, folder, confirm
+        #: The objects that this process has listed, which it does once, and those that it has begun to upload.
+        self._listed: set[str] | None = None
+        self._written = set[str]()
+
+    def require(self, kept: Manifest, *, contents: bool) -> None:
+        """See LoopFiles. The size of a file with its name is enough once this process has read it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        in_parallel([partial(self._fetch, name, *measured, contents=contents) for name, measured in kept.items()])
+
+    def _fetch(self, name: str, size: int, checksum: int, *, contents: bool) -> None:
+        path = self.folder / name
+        is_there = has_content(path, size, checksum) if contents else _has_size(path, size)
+        if not is_there:
+            (self._data / name).copy_to(path, size, checksum)
+
+    def save(self, names: Iterable[str]) -> Manifest:
+        """See LoopFiles."""
+        new = sorted(names)
+        self._written |= set(new)  # before: an upload that is cut off may leave the others
+        found = in_parallel([partial((self._data / name).copy_from, self.folder / name) for name in new])
+        return {name: [*measured] for name, measured in zip(new, found, strict=True)}
+
+    def candidates(self, *, only_own: bool = False) -> set[str]:
+        """See LoopFiles. Besides objects, all files of the working copy are candidates."""
+        found = paths_in(self.folder) | self._written
+        if only_own:
+            return found - ((self._listed or set()) - self._written)
+        if self._listed is None:
+            try:
+                self._listed = set(self._data.listed())
+            except StoreError as error:
+                log.warning("old files in %s can't be listed, which the next epoch tries again: %s", self._data, error)
+        return found | (self._listed or set())
+
+    def sweep(self, candidates: set[str], keep: set[str]) -> None:
+        """See LoopFiles. A former owner that resumes deletes no file of the present one.
+
+        It knows only files that it has uploaded or listed, and the store confirms after that that it is still the
+        owner. If the object store is away, the next call deletes the files.
+        """
+        due = candidates - keep
+        delete_paths(self.folder, due)
+        self._confirm()
+        with suppress(StoreError):
+            in_parallel(
+                [partial(self._delete, name) for name in sorted(due & (self._written | (self._listed or set())))]
+            )
+
+    def _delete(self, name: str) -> None:
+        (self._data / name).delete()
+        self._written.discard(name)
+        if self._listed is not None:
+            self._listed.discard(name)
+
+
+class RecomputedLoopFiles(SharedLoopFiles):
+    """Files of a recomputation, which reads saved states in an object store and changes nothing there."""
+
+    def save(self, names: Iterable[str]) -> Manifest:
+        """See LoopFiles: the next epoch of this process finds them in the folder."""
+        return {name: [*measure(self.folder / name)] for name in names}
+
+    def candidates(self, *, only_own: bool = False) -> set[str]:
+        """See LoopFiles."""
+        return paths_in(self.folder)
+
+    def sweep(self, candidates: set[str], keep: set[str]) -> None:
+        """See LoopFiles."""
+        delete_paths(self.folder, candidates - keep)
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
+
+
+class LoopFolders:
+    """The files of the iterations of one batch, by slot.
+
+    Args: data: the folder in the home of the files that notes name. copy: for the working copies if the home is in an
+        object store; None: its files are in a file system. confirm: as of SharedLoopFiles. is_recomputed: nothing in
+        the object store changes. may_sweep: returns whether files that no note names may be deleted now.
+    """
+
+    def __init__(
+        self, data: DataPath, copy: Path | None = None, confirm: Callable[[], None] = lambda: None, *,
+        is_recomputed: bool = False, may_sweep: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
+        self._data, self._copy, self._confirm, self.may_sweep = data, copy, confirm, may_sweep
+        self._kind = RecomputedLoopFiles if is_recomputed else SharedLoopFiles
+        self._known: dict[str, LoopFiles] = {}
+
+    def of(self, slot: str) -> LoopFiles:
+        """Return the files of a slot: the same object each time, since it remembers what it has written."""
+        if slot not in self._known:
+            data, copy = self._data / slot, self._copy
+            self._known[slot] = (
+                LocalLoopFiles(local_path(data, "a loop"))
+                if copy is None
+                else self._kind(data, copy / slot, self._confirm)
+            )
+        return self._known[slot]

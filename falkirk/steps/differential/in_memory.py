@@ -1,0 +1,312 @@
+"""In memory: computes an epoch, or rounds of a loop, in the memory of one task, over all partitions.
+
+Its input and output are files of the same kinds as those of the tasks in `jobs.py`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from falkirk.steps.differential import runs
+from falkirk.steps.differential.evaluator import Evaluated, Evaluator
+from falkirk.steps.differential.expressions import Unsuitable
+from falkirk.steps.differential.graph import (
+    Entered,
+    Holder,
+    Joined,
+    Left,
+    LoopGraph,
+    LoopNode,
+    Mapped,
+    Reduced,
+    Result,
+    Scope,
+    Source,
+)  # fmt: skip
+from falkirk.steps.differential.hashing import hash_of, partition_of_hash
+from falkirk.steps.differential.operators import Trace
+from falkirk.steps.differential.ordered import FirstRows, Order, first_of, recorded_order, sorted_by_hash
+from falkirk.steps.differential.residue import residue
+from falkirk.steps.differential.routes import Routes
+from falkirk.steps.differential.rows import (
+    DIFFERENCE,
+    HASH,
+    Hashes,
+    LoopTime,
+    concat_rows,
+    consolidate,
+    rounds,
+    split_by_time,
+)
+from falkirk.steps.differential.schedule import Schedule, WaitingKey
+from falkirk.steps.differential.schemas import arrow_of, port_schema
+from falkirk.steps.differential.task import FileName, LaterReader, act, schema_of_results, small, store_for_readers
+
+_Files = dict[tuple[str, str], tuple[str, ...]]
+"""The files of traces, by holder and kind."""
+
+#: A round that reads more rows of traces than this is faster as a job of several tasks.
+TOUCHED_MAX = 1_500_000
+#: The rows that are new in a trace are in no more tables than this.
+_TABLES_MAX = 3
+
+
+class InMemory(Evaluator[pa.Table]):
+    """Implements `Works` in one task."""
+
+    def __init__(
+        self, graph: LoopGraph, routes: Routes, traces: Mapping[tuple[str, str], Sequence[str]],
+        pending: Mapping[WaitingKey, Sequence[str]], taken: Mapping[str, pa.Table], entered: set[Scope],
+        partitions: int, most: int,
+    ) -> None:  # fmt: skip
+        super().__init__(pending, entered)
+        self._routes, self._partitions, self._files, self._taken, self._most = routes, partitions, traces, taken, most
+        #: For each holder in a loop, the number of rounds after which its rows are dropped.
+        self._limits = {h.name: h.scope.rounds for h in graph.holders() if h.scope.depth and h.scope.restarts}
+        #: The holders that receive rows with the hash of their key, and partitioned by it.
+        self._by_key = {h.name for h in graph.holders() if isinstance(h, Joined | Reduced)}
+        #: Whether the last round had little to do: few rows wait for the next round, and few rows were read.
+        self.is_little = True
+        self._touched = 0
+        #: Rows that wait for a later round; one of the current round may have the same time.
+        self._deferred: list[tuple[WaitingKey, pa.Table]] = []
+        self._is_empty = True
+        self._opened: dict[str, pa.Table] = {}
+        #: The new rows of each trace; each table is sorted by hash.
+        self._new: dict[tuple[str, str], list[pa.Table]] = {}
+
+    # -- as Works ------------------------------------------------------------------------------------------------------
+
+    def operated(
+        self, holder: Joined | Reduced, now: LoopTime, frames: Sequence[pa.Table | None],
+        waiting: Mapping[str, tuple[Any, ...]],
+    ) -> pa.Table:  # fmt: skip
+        """See Evaluator."""
+        place, news = _Memory(self, holder.name, waiting["due"]), []
+        for port, frame in enumerate(frames):
+            schema = port_schema(holder, port, len(now))
+            by_time = {} if frame is None else split_by_time(_hashed(holder, port, frame, schema), len(now))
+            rows = by_time.pop(now, schema.empty_table())
+            for time, later in by_time.items():
+                place.defer(f"deferred{port}", time, later)
+            news.append(concat_rows([rows, *self.loaded(waiting[f"deferred{port}"])], schema))
+        output = arrow_of(holder.schema, len(now))
+        out = act(
+            holder.operator, news, now, schema_of_results(holder.operator, news[0].schema, output, len(now)), place
+        )
+        store_for_readers(out, len(now), self._routes.readers_of(holder), place)
+        self._is_empty = False
+        return out.select(output.names).cast(output)
+
+    def conclude(self, result: Result, now: LoopTime) -> None:
+        """See Works."""
+        frame = self.frame(result.of, now)
+        if frame is not None:
+            rows = consolidate(frame)
+            hashes = hash_of([rows.column(name) for name in result.schema.names], rows.num_rows)
+            self.wait((result.name, "deferred0", now), rows.append_column(HASH, pa.array(hashes)))
+            self._is_empty = False
+
+    def store(self, node: LoopNode, now: LoopTime, readers: list[LaterReader], sign: int = 1) -> None:
+        """See Works."""
+        frame = self.frame(node, now)
+        if frame is None:
+            return
+        rows = consolidate(frame)
+        if sign < 0:
+            minus = pc.negate(rows.column(DIFFERENCE))
+            rows = rows.set_column(rows.schema.get_field_index(DIFFERENCE), DIFFERENCE, minus)
+        store_for_readers(rows, len(now), readers, _Memory(self, "", ()))
+        self._is_empty = False
+
+    def flush(self) -> None:
+        """See Works."""
+        self.count += not self._is_empty
+        deferred, self._deferred, self._is_empty, self.step = self._deferred, [], True, Evaluated()
+        for key, rows in deferred:
+            self.pending[key] = (*self.pending.get(key, ()), rows)
+        going, touched = sum(rows.num_rows for _, rows in deferred), self._touched
+        self.is_little, self._touched = going <= self._most and touched <= TOUCHED_MAX, 0
+        if self._taken and not self.is_little:
+            raise Unsuitable("too many rows wait for the next round")
+
+    def residue(self, rows: Any) -> int:
+        """See Works."""
+        return FileName.parse(Path(rows).name).residue if isinstance(rows, str) else residue(rows)
+
+    def go_round(self, turns: Schedule, left: Left, now: LoopTime, count: int) -> int:
+        """See Works."""
+        return 0
+
+    # -- as Evaluator --------------------------------------------------------------------------------------------------
+
+    def source(self, node: Source) -> pa.Table | None:
+        """See Evaluator."""
+        return self._taken.get(node.name)
+
+    def mapped(self, node: Mapped, of: pa.Table, now: LoopTime) -> pa.Table:
+        """See Evaluator."""
+        assert node.steps is not None, "a task receives only loops whose steps are known"
+        schema = arrow_of(node.schema, len(now))
+        return node.steps(of).select(schema.names).cast(schema)
+
+    def enter(self, node: Entered, of: pa.Table, now: LoopTime) -> pa.Table:
+        """See Evaluator."""
+        first = pa.array(np.zeros(of.num_rows, dtype=np.int32))
+        return of.append_column(rounds(len(now))[-1], first).select(arrow_of(node.schema, len(now)).names)
+
+    def union(self, node: LoopNode, frames: Sequence[pa.Table], now: LoopTime) -> pa.Table:
+        """See Evaluator."""
+        return concat_rows(frames, arrow_of(node.schema, len(now)))
+
+    def taken(self, node: Holder, rows: tuple[Any, ...], now: LoopTime) -> pa.Table:
+        """See Evaluator."""
+        return concat_rows(self.loaded(rows), arrow_of(node.schema, len(now)))
+
+    def reading(self, node: Holder, rows: pa.Table, now: LoopTime) -> pa.Table:
+        """See Evaluator."""
+        return rows
+
+    # -- traces --------------------------------------------------------------------------------------------------------
+
+    def trace(self, name: tuple[str, str]) -> list[pa.Table]:
+        """Return the tables of a trace, each sorted by hash."""
+        return [*(self._open(path) for path in self._files.get(name, ())), *self._new.get(name, ())]
+
+    def remember(self, name: tuple[str, str], rows: pa.Table, order: Order | None) -> None:
+        """Add rows to a trace."""
+        tables = self._new.setdefault(name, [])
+        tables.append(sorted_by_hash(rows, order))
+        if len(tables) > _TABLES_MAX:
+            self._new[name] = [sorted_by_hash(consolidate(concat_rows(tables, rows.schema)), order)]
+
+    def wait(self, key: WaitingKey, rows: pa.Table) -> None:
+        """Store rows that wait for a time."""
+        self._deferred.append((key, rows))
+
+    def touch(self, rows: int) -> None:
+        """Count the rows of a trace that were read."""
+        self._touched += rows
+
+    def _open(self, path: str) -> pa.Table:
+        if path not in self._opened:
+            self._opened[path] = runs.load_run(Path(path))
+        return self._opened[path]
+
+    def loaded(self, several: Iterable[Any]) -> list[pa.Table]:
+        """Return waiting rows as tables: some are in memory, others in files."""
+        return [runs.load_run(Path(rows)) if isinstance(rows, str) else rows for rows in several]
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def remembered_in(self, folder: Path) -> tuple[_Files, _Files]:
+        """Store the new rows of all traces as runs of their partitions. Return the new files, and the old files that
+        were merged into them: the small ones, since a search for a key opens every run."""
+        found, merged = {}, {}
+        for (holder, what), tables in self._new.items():
+            rows = consolidate(concat_rows(tables, tables[0].schema))
+            write = partial(runs.write_run, order=recorded_order(tables[0]))
+            merged[holder, what] = self._small(self._files.get((holder, what), ()), rows)
+            if merged[holder, what]:
+                rows = consolidate(concat_rows([rows, *map(self._open, merged[holder, what])], rows.schema))
+            found[holder, what] = self._written(folder, holder, what, (), rows, write)
+        return found, merged
+
+    def _small(self, files: Sequence[str], rows: pa.Table) -> tuple[str, ...]:
+        """Return the runs of each partition that are worth merging with its new rows."""
+        there = partition_of_hash(rows.column(HASH).to_numpy(), self._partitions)
+        news = np.bincount(there, minlength=self._partitions)
+        by_partition: dict[int, list[str]] = {}
+        for file in files:
+            by_partition.setdefault(FileName.parse(Path(file).name).partition, []).append(file)
+        most = self._most // self._partitions
+        return tuple(f for p, some in by_partition.items() if news[p] for f in small(some, int(news[p]), most))
+
+    def stored(self, several: Mapping[WaitingKey, Sequence[Any]], folder: Path) -> dict[WaitingKey, tuple[str, ...]]:
+        """Store waiting rows. Return their files, the existing ones included."""
+        found = {}
+        for (holder, what, time), waiting in several.items():
+            tables = [rows for rows in waiting if not isinstance(rows, str)]
+            files = [rows for rows in waiting if isinstance(rows, str)]
+            if tables:
+                names = [n for n in tables[0].column_names if all(n in table.column_names for table in tables)]
+                rows = pa.concat_tables([table.select(names) for table in tables])
+                files += self._written(folder, holder, what, time, rows, runs.store)
+            found[holder, what, time] = tuple(files)
+        return found
+
+    def _written(
+        self, folder: Path, holder: str, what: str, time: LoopTime, rows: pa.Table,
+        write: Callable[[Path, pa.Table], None],
+    ) -> tuple[str, ...]:  # fmt: skip
+        folder.mkdir(parents=True, exist_ok=True)
+        if HASH in rows.column_names:
+            there = partition_of_hash(rows.column(HASH).to_numpy(), self._partitions)
+            rows = rows if holder in self._by_key else rows.drop_columns([HASH])
+            parts = {int(p): rows.filter(pa.array(there == p)) for p in np.unique(there)}
+        else:
+            parts = {0: rows} if rows.num_rows else {}
+        found = []
+        for partition, some in parts.items():
+            is_dropped = bool(time) and holder in self._limits and time[-1] >= self._limits[holder]
+            name = FileName(
+                holder=holder, what=what, time=time, partition=partition, rows=some.num_rows,
+                residue=residue(some) if is_dropped else 0,
+            )  # fmt: skip
+            write(folder / str(name), some)
+            found.append(str(folder / str(name)))
+        return tuple(found)
+
+
+class _Memory:
+    """The `Place` of one operator at one time, in the memory of a task.
+
+    Attributes: beside: the hash of the key with which rows were made; it tells their partition.
+    """
+
+    beside: tuple[str, ...] = (HASH,)
+
+    def __init__(self, works: InMemory, holder: str, due: Sequence[Any]) -> None:
+        self._works, self._holder, self._due = works, holder, due
+
+    def trace(self, what: str, schema: pa.Schema) -> Trace:
+        """See Place."""
+        return _Trace(self._works, self._works.trace((self._holder, what)), schema)
+
+    def due(self, schema: pa.Schema) -> pa.Table:
+        """See Place."""
+        return concat_rows(self._works.loaded(self._due), schema)
+
+    def write(self, what: str, rows: pa.Table, order: Order | None = None) -> None:
+        """See Place."""
+        self._works.remember((self._holder, what), rows, order)
+
+    def defer(self, what: str, time: LoopTime, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
+        """See Place."""
+        self._works.wait((holder or self._holder, what, time), rows)
+
+
+class _Trace:
+    def __init__(self, works: InMemory, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
+        self._works, self._tables, self._schema = works, tables, schema
+
+    def rows(self, keys: Hashes) -> pa.Table:
+        found = concat_rows((runs.rows_with_hashes(table, keys) for table in self._tables), self._schema)
+        self._works.touch(found.num_rows)
+        return found
+
+    def first(self, keys: Hashes, order: Order, most: int) -> FirstRows:
+        found = first_of(self._tables, keys, order, most, self._schema)
+        self._works.touch(found.rows.num_rows)
+        return found
+
+
+def _hashed(holder: Joined | Reduced, port: int, frame: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the arriving rows, with the hash of their key."""
+    hashes = hash_of([frame.column(key) for key in holder.operator.keys], frame.num_rows)
+    return frame.append_column(HASH, pa.array(hashes)).select(schema.names).cast(schema)

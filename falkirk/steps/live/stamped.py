@@ -1,0 +1,399 @@
+"""Frames: DataFrames that carry stamps and bad records through the steps that the user recorded.
+
+A frame is a DataFrame with the user's columns and two of ours. `STAMP` is one struct (source, partition, offset,
+sub-indexes) that is compared as a tuple. `BAD` is null for a good record; for one that does not fit it is a struct
+with the reason and the raw record, which every step lets through untouched, so that a single query (Real-time Mode
+can't split or union a source with itself) still delivers it to the dead letters.
+
+A bad record has no key, so in a keyed step it is grouped by its source partition, apart from all good ones.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
+
+from falkirk.declare.grouped import LatestValue
+from falkirk.declare.keys import key_columns
+from falkirk.declare.nodes import LOOKUP, Step
+from falkirk.declare.watermark import Watermark
+from falkirk.declare.windows import split_windows
+from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.dataframes import (
+    COLUMN_MISSING,
+    COLUMN_RESERVED,
+    COLUMN_RESERVED_NAME,
+    COLUMN_TWICE,
+    STEP_INVALID_REASON,
+    STEP_INVALID_SPARK,
+)
+from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.steps.dataframes.names import BAD, GREATEST, LEAST, OUR_COLUMNS, PREFIX, STAMP, TIME, VIEWS
+from falkirk.steps.dataframes.quiet import quiet
+from falkirk.steps.live import event_time, windows
+from falkirk.steps.live.lookups import PlannedView, looked_up
+from falkirk.steps.live.needed import always_and_needs
+from falkirk.steps.live.python_steps import PythonStep
+from falkirk.steps.live.python_udfs import without_answers, without_udfs
+
+#: The distance between the places of two sources: see `Frame.place`.
+PLACES_OF_SOURCE = 1 << 32
+_LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
+#: Signs in the text of an expression that may refer to columns of ours: the prefix, a star, a pattern, a subquery, or a
+#: computed name (`IDENTIFIER`). Without any of them, Spark need not analyse the plan again.
+_SIGNS = (PREFIX, "*", "`", "[", "identifier")
+_BAD = "struct<reason: string, key: binary, value: binary>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """A DataFrame with stamps. `depth`: how many sub-indexes a stamp has. `keyed`: a keyed step has been passed.
+    `is_run`: it calls UDFs as a query does, though it is no stream. `several`: its records have several sources.
+    `partitions`: of its source, in a query."""
+
+    data: DataFrame
+    depth: int = 0
+    keyed: bool = False
+    grouped_by: tuple[str, ...] = ()
+    is_run: bool = False
+    several: bool = False
+    partitions: int = 0
+
+    @property
+    def columns(self) -> list[str]:
+        """The user's columns."""
+        return [name for name in self.data.columns if name not in OUR_COLUMNS]
+
+    @property
+    def own(self) -> DataFrame:
+        """The rows with the user's columns alone."""
+        return self.data.select(*[F.col(f"`{name}`") for name in self.columns])
+
+    @property
+    def place(self) -> Column:
+        """The partition of a row's record, as a number. That of several sources has the source before it."""
+        partition = F.col(f"{STAMP}.partition")
+        return F.col(f"{STAMP}.source") * F.lit(PLACES_OF_SOURCE) + partition if self.several else partition
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether each row is the only one of its record, and no step so far has a state."""
+        return self.depth == 0 and not self.keyed
+
+    @property
+    def carried(self) -> list[str]:
+        """Our columns that are present."""
+        return [name for name in self.data.columns if name in OUR_COLUMNS]
+
+
+def plan_text(data: DataFrame) -> str:
+    """Return a DataFrame's analysed plan as Spark tells it."""
+    return str(data._jdf.queryExecution().analyzed().toString())
+
+
+#: Relations that keep the order of their rows, and relations after which rows have no order.
+_PASSING = {"Project", "Filter", "SubqueryAlias", "CollectMetrics", "ResolvedHint"}
+_WITHOUT_ORDER = {"Aggregate", "Distinct", "Deduplicate"}
+
+
+def has_no_order(data: DataFrame) -> bool:
+    """Return whether rows have no order, because Spark's last step groups them. Those of a
+    topic are in the order in which they came, and a sort's in its own. Unknown steps count as ordered."""
+    for line in plan_text(data).splitlines():
+        found = re.match(r"[\s:+-]*(\w+)", line)
+        if found is None or found[1] not in _PASSING:
+            return found is not None and found[1] in _WITHOUT_ORDER
+    return False
+
+
+def good(rows: DataFrame) -> Frame:
+    """Return rows as a frame with none that does not fit; without stamps only plain steps can follow."""
+    return Frame(data=rows.withColumn(BAD, F.lit(None).cast(_BAD)))
+
+
+def is_good() -> Column:
+    """Return the condition that a record is not a bad one."""
+    return F.col(BAD).isNull()
+
+
+def apply(frame: Frame, step: Step) -> Frame:
+    """Return the frame after one recorded step.
+
+    Raises: DefinitionError: `COLUMN_MISSING`, `STEP_INVALID`, `GENERATOR_IN_SELECT`; `where` is the step's line.
+    """
+    return attempt(frame, step, lambda: _OPERATIONS[step.operation](frame, *step.arguments))
+
+
+def attempt(frame: Frame, step: Step, made: Callable[[], Frame]) -> Frame:
+    """Return the frame that a step makes. Raises: as `apply`."""
+    try:
+        with quiet():
+            after = made()
+    except SPARK_ERRORS as error:
+        raise _explain(error, frame, step) from error
+    except TypeError as error:
+        raise STEP_INVALID_REASON.error(where=step.where, operation=step.operation, reason=error) from error
+    except _SeesOurs as error:
+        raise COLUMN_RESERVED.error(where=step.where, operation=step.operation, reason=error) from error
+    check_names(after.data.columns, step.where, ours=frame.carried + after.carried)
+    return after
+
+
+class _SeesOurs(Exception):
+    """An expression of the user's refers to a column of ours, by name or through a '*'."""
+
+
+def check_names(names: Sequence[str], where: object, ours: Sequence[str] = ()) -> None:
+    """Refuse columns' names that could not be distinguished later: Spark ignores case.
+
+    Raises: DefinitionError: `COLUMN_TWICE`, `COLUMN_RESERVED`.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold().startswith(PREFIX) and name not in ours:
+            raise COLUMN_RESERVED_NAME.error(where=where, column=name)
+        if name.casefold() in seen:
+            raise _twice(name, where)
+        seen.add(name.casefold())
+
+
+def _twice(name: str, where: object) -> DefinitionError:
+    return COLUMN_TWICE.error(where=where, column=name)
+
+
+def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
+    condition = getattr(error, "getCondition", lambda: None)() or ""
+    operation = step.arguments[1].method if step.operation == "timedJoin" else step.operation
+    if condition.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND")):
+        parameters = error.getMessageParameters() if isinstance(error, PySparkException) else None
+        missing = str((parameters or {}).get("objectName") or (parameters or {}).get("fieldName", "?"))
+        return COLUMN_MISSING.error(
+            where=step.where, column=missing.strip("`"), columns=tuple(frame.columns), operation=operation,
+            missing=missing,
+        )  # fmt: skip
+    if condition == "AMBIGUOUS_REFERENCE" and isinstance(error, PySparkException):
+        return _twice(str((error.getMessageParameters() or {}).get("name", "?")).strip("`"), step.where)
+    reason = first_line(error)
+    return STEP_INVALID_SPARK.error(where=step.where, operation=operation, spark_condition=condition, reason=reason)
+
+
+def _carry(frame: Frame) -> list[Column]:
+    return [F.col(name) for name in frame.carried]
+
+
+def _require(frame: Frame, *names: str) -> None:
+    """See that columns exist, since Spark ignores unknown names in drop and rename."""
+    if not {*names} <= {*frame.columns}:  # Spark may know a name in other letters, and has the error for one it lacks
+        _refuse_ours(frame, [F.col(f"`{name}`") for name in names], has_names=True)
+
+
+def _refuse_ours(frame: Frame, columns: Sequence[Any], *, has_names: bool = False) -> None:
+    """Refuse expressions that refer to our columns. Args: has_names: Spark must find all names, in any case."""
+    texts = [str(c._jc.toString() if hasattr(c, "_jc") else c).casefold() for c in columns]
+    if not (has_names or any(sign in text for text in texts for sign in _SIGNS)):
+        return
+    analyzed = frame.data.select(*columns)._jdf.queryExecution().analyzed()
+    references = analyzed.references().toSeq()
+    for i in range(references.size()):
+        if references.apply(i).name() in OUR_COLUMNS:
+            raise _SeesOurs(f"it would see {references.apply(i).name()}")
+
+
+def is_star(column: Any) -> bool:
+    """Whether all columns are selected."""
+    return str(column._jc.toString()) == "*" if hasattr(column, "_jc") else bool(column == "*")
+
+
+def _select(frame: Frame, *columns: Any) -> Frame:
+    plain = [c for entry in columns for c in (entry if isinstance(entry, list | tuple) else (entry,))]
+    users = [F.col(f"`{name}`") for name in frame.columns]
+    expanded = [c for entry in plain for c in (users if is_star(entry) else [entry])]
+    if expanded:
+        _refuse_ours(frame, expanded)
+    data, expanded = _without_udfs(frame, expanded, named=True)
+    return replace(frame, data=data.select(*expanded, *_carry(frame)))
+
+
+def _without_udfs(frame: Frame, columns: Sequence[Any], *, named: bool = False) -> tuple[DataFrame, list[Column]]:
+    """Return the rows with the answers of UDFs, and the columns without UDFs, unless Spark itself calls them."""
+    if not (columns and (frame.is_run or frame.data.isStreaming)):
+        return frame.data, [*columns]
+    return without_udfs(frame.data, columns, frame.columns, named=named, is_alone=frame.is_alone)
+
+
+def _select_expr(frame: Frame, *expressions: str) -> Frame:
+    return _select(frame, *["*" if text.strip() == "*" else F.expr(text) for text in expressions])
+
+
+def _where(frame: Frame, condition: Any) -> Frame:
+    holds = F.expr(condition) if isinstance(condition, str) else condition
+    _refuse_ours(frame, [holds], has_names=True)  # in a filter, Spark also finds columns that are no longer there
+    data, [holds] = _without_udfs(frame, [holds])
+    return replace(frame, data=without_answers(data.where(~is_good() | holds)))
+
+
+def _lookup(frame: Frame, view: PlannedView, on: Mapping[str, Any], name: str, epoch: str | None) -> Frame:
+    _refuse_names(name, *([] if epoch is None else [epoch]))
+    keys = [key_column(key) for key in on.values()]
+    _refuse_ours(frame, keys, has_names=True)
+    data, keys = _without_udfs(frame, keys)
+    data = looked_up(data, view, dict(zip(on, keys, strict=True)), name, epoch)
+    return replace(frame, data=without_answers(data))
+
+
+def _with_columns(frame: Frame, columns: dict[str, Column]) -> Frame:
+    _refuse_names(*columns)
+    if columns:
+        _refuse_ours(frame, list(columns.values()))
+    data, found = _without_udfs(frame, [*columns.values()])
+    return replace(frame, data=without_answers(data.withColumns(dict(zip(columns, found, strict=True)))))
+
+
+def _refuse_names(*names: str) -> None:
+    for name in names:
+        if isinstance(name, str) and name.casefold().startswith(PREFIX):
+            raise _SeesOurs(f"it names {name}")
+
+
+def _rename(frame: Frame, existing: str, new: str) -> Frame:
+    _require(frame, existing)
+    _refuse_names(new)
+    return replace(frame, data=frame.data.withColumnRenamed(existing, new))
+
+
+def _drop(frame: Frame, *names: str) -> Frame:
+    if names:
+        _require(frame, *names)
+    return replace(frame, data=frame.data.drop(*names))
+
+
+def _explode(frame: Frame, column: Any, name: str) -> Frame:
+    array = F.col(column) if isinstance(column, str) else column
+    _refuse_names(name)
+    _refuse_ours(frame, [array])
+    kept = [F.col(f"`{c}`") for c in frame.columns if c.casefold() != name.casefold()]
+    data, [array] = _without_udfs(frame, [array])
+    data = data.select(
+        *kept, F.posexplode_outer(F.when(is_good(), array)).alias("__falkirk_place", name), *_carry(frame)
+    )
+    data = data.where(~is_good() | F.col("__falkirk_place").isNotNull())
+    place = F.coalesce(F.col("__falkirk_place"), F.lit(0)).alias(f"sub{frame.depth}")
+    data = data.withColumn(STAMP, F.struct(F.col(f"{STAMP}.*"), place)).drop("__falkirk_place")
+    return replace(frame, data=data, depth=frame.depth + 1)
+
+
+def key_column(key: Any) -> Column:
+    """Return a grouping expression that the user gave as a column name or a Column."""
+    return F.col(key) if isinstance(key, str) else key
+
+
+def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
+    partition = frame.place
+    lane = F.when(is_good(), F.lit(-1)).otherwise(partition).alias(_LANE)
+    latest = [_latest(a) for a in aggregates if isinstance(a, LatestValue)]
+    # One aggregate for all that comes from the newest record: less state, and a shorter pause at a checkpoint.
+    newest = F.struct(STAMP, BAD, *[column.alias(f"latest{i}") for i, (column, _) in enumerate(latest)])
+    users = [F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, LatestValue)]
+    data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(
+        *users, F.max_by(newest, F.col(STAMP)).alias(_NEWEST), F.min(partition).alias(LEAST)
+    )
+    names = data.columns
+    data = data.where(always_and_needs(data, names[len(keys) + 1 :]))
+    grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -2])
+    picked = (F.col(f"{_NEWEST}.latest{i}").alias(name) for i, (_, name) in enumerate(latest))
+    ordered = [next(picked) if isinstance(a, LatestValue) else F.col(f"`{next(others)}`") for a in aggregates]
+    ours = [F.col(f"{_NEWEST}.{name}").alias(name) for name in (STAMP, BAD)]
+    data = data.select(*[F.col(f"`{name}`") for name in grouped], *ordered, *ours, LEAST)
+    return replace(frame, data=data, keyed=True, grouped_by=tuple(grouped))
+
+
+def _latest(aggregate: LatestValue) -> tuple[Column, str]:
+    column = F.col(aggregate.column) if isinstance(aggregate.column, str) else aggregate.column
+    return column, aggregate.name
+
+
+def _with_watermark(frame: Frame, watermark: Watermark) -> Frame:
+    _require(frame, watermark.column)
+    kind = frame.data.schema[watermark.column].dataType
+    if not isinstance(kind, TimestampType):
+        raise TypeError(f"column {watermark.column} is of type {kind.simpleString()}, and a time needs TIMESTAMP")
+    known = frame.data.drop(TIME)
+    return replace(frame, data=event_time.timed_records(known, frame.columns, watermark, is_alone=frame.is_alone))
+
+
+def _drop_duplicates(frame: Frame, keys: Sequence[str], watermark: Watermark) -> Frame:
+    _require(frame, *keys)
+    data = event_time.first_of_key(frame.data, frame.columns, keys, watermark, is_alone=frame.is_alone)
+    return replace(frame, data=data.withColumn(LEAST, F.col(f"{STAMP}.partition")), keyed=True)
+
+
+def aggregates_of(aggregates: Sequence[Any]) -> list[Column]:
+    """Return the aggregates of windows as columns. The latest value is that of the greatest stamp."""
+    found = []
+    for each in aggregates:
+        if isinstance(each, LatestValue):
+            column, name = _latest(each)
+            found.append(F.max_by(column, F.col(STAMP)).alias(name))
+        else:
+            found.append(F.expr(each) if isinstance(each, str) else each)
+    return found
+
+
+def _windows(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any], mode: str, watermark: Watermark) -> Frame:
+    [window], others = split_windows(keys)
+    planned = _agg(frame, keys, aggregates)
+    spec = windows.spec_of(frame.data, window, watermark, aggregates_of(aggregates), mode)
+    if frame.data.isStreaming:
+        results = planned.columns
+        data = windows.aggregated(
+            frame.data, frame.columns, keys, [key_column(key) for key in others], spec, results, frame.depth,
+            is_alone=frame.is_alone,
+        )  # fmt: skip
+    else:
+        place = F.lit(0).alias(f"sub{frame.depth}")
+        data = planned.data.withColumn(STAMP, F.struct(F.col(f"{STAMP}.*"), place))
+    return replace(planned, data=data, depth=frame.depth + 1)
+
+
+def _python(frame: Frame, function: Callable[..., Any], options: Mapping[str, Any]) -> PythonStep:
+    carried = [name for name in frame.carried if name not in (STAMP, BAD, TIME, GREATEST, VIEWS)]
+    return PythonStep(
+        data=frame.data, columns=frame.columns, carried=carried, depth=frame.depth, is_alone=frame.is_alone,
+        function=function, options=options, partitions=frame.partitions,
+    )  # fmt: skip
+
+
+def _map_rows(frame: Frame, *arguments: Any) -> Frame:
+    return replace(frame, data=_python(frame, *arguments).mapped(), depth=frame.depth + 1, grouped_by=())
+
+
+def _stateful(frame: Frame, *arguments: Any) -> Frame:
+    _require(frame, *key_columns(arguments[1]["key"]))
+    step = _python(frame, *arguments)
+    data = step.folded().withColumn(LEAST, frame.place)
+    return replace(frame, data=data, depth=frame.depth + step.places, keyed=True, grouped_by=())
+
+
+_OPERATIONS: dict[str, Callable[..., Frame]] = {
+    "select": _select,
+    "selectExpr": _select_expr,
+    "where": _where,
+    "withColumns": _with_columns,
+    "withColumnRenamed": _rename,
+    "drop": _drop,
+    "alias": lambda frame, name: frame,
+    "explode": _explode,
+    LOOKUP: _lookup,
+    "agg": _agg,
+    "count": lambda frame, keys: _agg(frame, keys, [F.count("*").alias("count")]),
+    "map_rows": _map_rows,
+    "stateful": _stateful,
+    "withWatermark": _with_watermark,
+    "dropDuplicates": _drop_duplicates,
+    "windows": _windows,
+}

@@ -1,0 +1,323 @@
+"""Due timed: computes the steps with event time of a live region again, from all records of its sources.
+
+Lateness is a window function of Spark's SQL over each source partition. `falkirk.checker.timed` decides which rows
+`dropDuplicates` keeps and which rows each window has. Spark's batch aggregation and PySpark's `join` compute the
+results. None of this runs the Java operators of live regions, which are under judgement. Shared with them are the parts
+that Falkirk plans with: plain steps, which times are unsuitable (`steps/live/event_time.py`), and by how much the times
+of a pair can differ (`steps/live/joins.py`).
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Window as SqlWindow
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from falkirk.checker.timed import Late, Place, TimedRow, WindowResult, WindowShape, first_rows, window_results
+from falkirk.declare.joins import TimedJoin
+from falkirk.declare.nodes import Step
+from falkirk.declare.watermark import Watermark
+from falkirk.declare.windows import Window, split_windows, window_of
+from falkirk.runtime.spark.rows import JSON_OPTIONS
+from falkirk.steps.dataframes.empty import no_rows
+from falkirk.steps.dataframes.names import ARRIVED, BAD, GREATEST, STAMP, TIME
+from falkirk.steps.live.event_time import LATE, as_key, bad, unfit
+from falkirk.steps.live.joins import Matching, join_sides, joined_columns, matching, ours_of, tagged
+from falkirk.steps.live.stamped import Frame, aggregates_of, is_good, key_column
+from falkirk.steps.live.windows import with_key
+
+_REASON, _PLACE, _KIND = "__falkirk_reason", "__falkirk_place", "__falkirk_kind"
+_RESULT, _RANK, _START, _END = (f"__falkirk_{name}" for name in ("result", "rank", "start", "end"))
+_CAUSE = tuple(f"__falkirk_cause{number}" for number in range(4))
+_NEWEST, _THEIRS = "__falkirk_newest", "__falkirk_theirs"
+#: The stamp of a result of a window, or of a join.
+_OF_WINDOW = "struct<source: int, partition: int, offset: bigint, sub0: int>"
+_OF_JOIN = "struct<source: int, partition: int, offset: bigint>"
+_OF_BAD = "struct<reason: string, key: binary, value: binary>"
+#: A live join may keep a row without a partner until the watermark has passed its end, rounded up to this
+#: (`GRAIN_US` of LiveJoin.java). Whether it is published in between depends on the order of arrival.
+_GRAIN_US = 100_000
+#: Numbers that say what becomes of a row, and the place of the row.
+_Decision = tuple[tuple[int, ...], Place]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionRows:
+    """The rows that a region must have published, and its bad records.
+
+    Args: maybe: rows that it may have published. times: the records by which the time of each partition moves.
+        ordered_by: the columns of the key by which a step with event time orders its results; None: they have no order.
+            Empty: there was no such step, so rows have the order of their source partitions.
+    """
+
+    frame: Frame
+    maybe: Frame | None = None
+    times: DataFrame | None = None
+    ordered_by: tuple[str, ...] | None = ()
+
+
+def timed(due: RegionRows, step: Step) -> RegionRows:
+    """Return the rows with their times, and the time of their partition. Rows with an unsuitable time are bad."""
+    frame, watermark = due.frame, step.arguments[0]
+    time = F.unix_micros(F.col(f"`{watermark.column}`"))
+    why = F.when(is_good(), unfit(time, watermark.column, watermark.ahead_us, F.unix_micros(ARRIVED)))
+    judged = frame.data.drop(TIME, GREATEST).withColumn(_REASON, why)
+    is_unfit = F.col(_REASON).isNotNull()
+    fits = is_good() & ~is_unfit
+    partition = SqlWindow.partitionBy(f"{STAMP}.source", f"{STAMP}.partition").orderBy(STAMP)
+    so_far = partition.rowsBetween(SqlWindow.unboundedPreceding, SqlWindow.currentRow)
+    data = judged.select(
+        *_only_if(fits, frame.columns), STAMP, bad(judged, is_unfit, F.col(_REASON), frame.columns), ARRIVED,
+        F.when(fits, time).alias(TIME),
+    ).withColumn(GREATEST, F.max(TIME).over(so_far))  # fmt: skip
+    made = replace(frame, data=data)
+    return replace(due, frame=made, times=data.where(is_good()).select(STAMP, GREATEST))
+
+
+def deduplicated(due: RegionRows, step: Step) -> RegionRows:
+    """Return the rows after `dropDuplicates`. Late rows are bad."""
+    frame, (keys, watermark) = due.frame, step.arguments
+    rows = _rows(frame, [as_key(frame.data, name) for name in keys], watermark)
+    decided = [((int(isinstance(each, Late)),), each.place) for each in first_rows(rows)]
+    chosen = _chosen(frame, decided, [_KIND])
+    known = frame.data.join(chosen, F.col(STAMP) == F.col(_PLACE), "left")
+    rest, is_late = known.where(~is_good() | F.col(_PLACE).isNotNull()), F.coalesce(F.col(_KIND) == 1, F.lit(False))
+    data = rest.select(*_only_if(~is_late, frame.columns), STAMP, bad(rest, is_late, F.lit(LATE), frame.columns))
+    return RegionRows(frame=replace(frame, data=data), ordered_by=tuple(keys))
+
+
+def windows(due: RegionRows, step: Step, planned: Frame) -> RegionRows:
+    """Return the results of windows. Rows that are late for all their windows are bad.
+
+    Args: planned: the frame after the step, by Spark's analysis.
+    """
+    frame, (keys, aggregates, mode, watermark) = due.frame, step.arguments
+    [window], others = split_windows(keys)
+    keyed, named = with_key(frame.data, [key_column(key) for key in others])
+    rows = _rows(replace(frame, data=keyed), named, watermark)
+    moves = _moves(due, watermark) if mode == "append" else ()
+    found: list[WindowResult] = []
+    late: list[_Decision] = []
+    shape = _shape(frame.data.sparkSession, window, mode)
+    for each in window_results(heapq.merge(moves, rows, key=lambda row: row.place), shape):
+        if isinstance(each, WindowResult):
+            found.append(each)
+        else:
+            late.append(((), each.place))
+    types = [planned.data.schema[name].dataType for name in planned.columns]
+    grouped = _aggregated(replace(frame, data=keyed), found, named, aggregates, planned.columns[len(keys) :])
+    bounds = F.struct(F.timestamp_micros(_START).alias("start"), F.timestamp_micros(_END).alias("end"))
+    parts = iter(_keys(len(others)))
+    columns = [bounds if window_of(key) is not None else F.col(next(parts)) for key in keys]
+    columns += [F.col(f"`{name}`") for name in planned.columns[len(keys) :]]
+    results = grouped.select(
+        *[each.alias(name) for each, name in zip(columns, planned.columns, strict=True)],
+        F.struct(*map(F.col, _CAUSE)).cast(_OF_WINDOW).alias(STAMP), F.lit(None).cast(_OF_BAD).alias(BAD),
+    )  # fmt: skip
+    marked = frame.data.join(_chosen(frame, late, []), F.col(STAMP) == F.col(_PLACE), "left")
+    is_late = F.col(_PLACE).isNotNull()
+    stamp = F.struct(*[F.col(f"{STAMP}.{n}") for n in ("source", "partition", "offset")], F.lit(0)).cast(_OF_WINDOW)
+    refused = marked.where(~is_good() | is_late).select(
+        *[F.lit(None).cast(t).alias(n) for t, n in zip(types, planned.columns, strict=True)], stamp.alias(STAMP),
+        bad(marked, is_late, F.lit(LATE), frame.columns),
+    )  # fmt: skip
+    ordered = [name for name, key in zip(planned.columns, keys, strict=False) if window_of(key) is None]
+    return RegionRows(frame=Frame(data=results.unionByName(refused), depth=1), ordered_by=tuple(ordered))
+
+
+def _shape(session: Any, window: Window, mode: str) -> WindowShape:
+    micros = session._jvm.org.apache.spark.sql.catalyst.expressions.TimeWindow.getIntervalInMicroSeconds
+    size, slide, offset = (int(micros(t)) if t else 0 for t in (window.size, window.slide, window.offset))
+    return WindowShape(size=size, slide=slide, offset=offset, updates=mode == "update")
+
+
+def _aggregated(
+    frame: Frame, found: Sequence[WindowResult], keys: Sequence[Column], aggregates: Sequence[Any], names: Sequence[str]
+) -> DataFrame:
+    """Return the aggregates of windows, with their bounds, keys and causes. Args: names: of the aggregates."""
+    members = [
+        ((number, rank, each.start, each.end, *each.cause), member)
+        for number, each in enumerate(found)
+        for rank, member in enumerate(each.members)
+    ]
+    chosen = _chosen(frame, members, [_RESULT, _RANK, _START, _END, *_CAUSE])
+    of = frame.data.join(chosen, F.col(STAMP) == F.col(_PLACE))
+    # Aggregates such as collect_list get the rows in this order.
+    ordered = of.repartition(F.col(_RESULT)).sortWithinPartitions(_RESULT, _RANK)
+    ours = (_START, _END, *_CAUSE)
+    firsts = [F.first(each) for each in (*map(F.col, ours), *keys)]
+    grouped = ordered.groupBy(_RESULT).agg(*firsts, *aggregates_of(aggregates))
+    return grouped.toDF(_RESULT, *ours, *_keys(len(keys)), *names)
+
+
+def _keys(count: int) -> list[str]:
+    return [f"__falkirk_k{number}" for number in range(count)]
+
+
+def joined(left: RegionRows, right: RegionRows, step: Step, partitions: tuple[int, int]) -> RegionRows:
+    """Return the results of a join. Late rows of both sides are bad.
+
+    Args: partitions: the numbers of partitions of both sources.
+    """
+    join: TimedJoin = step.arguments[1]
+    found = matching(left.frame.own, right.frame.own, join, step.where)
+    sides = [
+        _Side.of(due, by, count) for due, by, count in zip((left, right), join.watermarks, partitions, strict=True)
+    ]
+    results, maybe = _as_of(sides, join, found) if join.as_of else _pairs(sides, join, found)
+    types = [(field.name, field.dataType) for field in results.schema if field.name != STAMP]
+
+    def framed(rows: DataFrame) -> Frame:
+        known = rows.select(
+            *[F.col(f"`{name}`") for name, _ in types], F.col(STAMP).cast(_OF_JOIN).alias(STAMP),
+            F.lit(None).cast(_OF_BAD).alias(BAD),
+        )  # fmt: skip
+        return Frame(data=known)
+
+    frame = framed(results)
+    for side in sides:
+        nothing = [F.lit(None).cast(kind).alias(name) for name, kind in types]
+        stamp = F.struct(*[F.col(f"{STAMP}.{n}") for n in ("source", "partition", "offset")]).cast(_OF_JOIN)
+        refused = side.refused.select(*nothing, stamp.alias(STAMP), BAD)
+        frame = replace(frame, data=frame.data.unionByName(refused))
+    return RegionRows(frame=frame, maybe=None if maybe is None else framed(maybe), ordered_by=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """A side of a join. Args: rows: those that are not late. limit: the least watermark of its partitions, or None."""
+
+    columns: list[str]
+    rows: DataFrame
+    refused: DataFrame
+    limit: int | None
+
+    @classmethod
+    def of(cls, due: RegionRows, watermark: Watermark, partitions: int) -> "_Side":
+        frame, times = due.frame, due.times
+        assert times is not None, "a join needs withWatermark"
+        is_late = is_good() & (F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us))
+        marked = frame.data.withColumn(BAD, bad(frame.data, is_late, F.lit(LATE), frame.columns))
+        newest = times.groupBy(f"{STAMP}.partition").agg(F.max(GREATEST)).collect()
+        limit = min(row[1] for row in newest) - watermark.delay_us if len(newest) == partitions else None
+        rows = marked.where(is_good()).select(*[F.col(f"`{c}`") for c in frame.columns], STAMP, TIME)
+        return cls(columns=frame.columns, rows=rows, refused=marked.where(~is_good()), limit=limit)
+
+
+def _pairs(sides: Sequence[_Side], join: TimedJoin, found: Matching) -> tuple[DataFrame, DataFrame | None]:
+    """Return all pairs and the rows that can't have a partner any more, and those of which this is open."""
+    left, right = sides
+    one, other = (tagged(side.rows, side.columns, (STAMP, TIME), n) for n, side in enumerate(sides))
+    both = join_sides((one, other), left.columns, right.columns, join, "inner")
+    data, stamps, times = both.data, [ours_of(STAMP, n) for n in (0, 1)], [F.col(ours_of(TIME, n)) for n in (0, 1)]
+    if join.within_us is not None:
+        data = data.where(F.abs(times[0] - times[1]) <= F.lit(join.within_us))
+    pairs = data.select(*both.results, *stamps)
+    results, maybe = pairs.drop(stamps[1]).withColumnRenamed(stamps[0], STAMP), None
+    results = results.withColumn(STAMP, _cut(F.col(STAMP)))
+    for number, side in enumerate(sides):
+        limit = sides[1 - number].limit
+        if not join.keeps[number] or limit is None:
+            continue
+        alone = side.rows.join(pairs, F.col(STAMP) == F.col(stamps[number]), "left_anti")
+        ends = F.col(TIME) + F.lit(found.reach_us[number])
+        rounded = ends + F.pmod(-ends, F.lit(_GRAIN_US))
+        rows = _alone(alone.where(rounded < F.lit(limit)), number, sides, join, results)
+        results = results.unionByName(rows)
+        open_ = _alone(alone.where((ends < F.lit(limit)) & (rounded >= F.lit(limit))), number, sides, join, results)
+        maybe = open_ if maybe is None else maybe.unionByName(open_)
+    return results, maybe
+
+
+def _alone(rows: DataFrame, number: int, sides: Sequence[_Side], join: TimedJoin, results: DataFrame) -> DataFrame:
+    """Return rows of one side as results, with nulls in the columns of the other side."""
+    names = joined_columns(sides[0].columns, sides[1].columns, join)
+    mine = dict(zip(sides[0].columns, sides[0].columns, strict=True))
+    if number == 1:
+        theirs = {name.casefold(): name for name in sides[1].columns}
+        others = [name for name in sides[1].columns if name.casefold() not in join.shared]
+        mine = {name: theirs[name.casefold()] for name in names if name.casefold() in join.shared}
+        mine |= dict(zip(names[len(sides[0].columns) :], others, strict=True))
+    columns = [F.col(f"`{mine[name]}`") if name in mine else F.lit(None) for name in names]
+    cast = [c.cast(results.schema[n].dataType).alias(n) for c, n in zip(columns, names, strict=True)]
+    return rows.select(*cast, _cut(F.col(STAMP)).alias(STAMP))
+
+
+def _as_of(sides: Sequence[_Side], join: TimedJoin, found: Matching) -> tuple[DataFrame, None]:
+    """Return the rows that the watermark of the table has passed, each with the newest version that is not later."""
+    left, right = sides
+    keys = _keys(len(join.on))
+    records = left.rows.select("*", *[F.col(f"`{name}`").alias(key) for name, key in zip(join.on, keys, strict=True)])
+    version = F.struct(*[F.col(f"`{name}`") for name in right.columns])
+    place = F.struct(F.col(TIME).alias("time"), F.col(STAMP).alias("stamp"))
+    versions = right.rows.select(
+        place.alias(_PLACE), version.alias(_THEIRS),
+        *[F.col(f"`{name}`").alias(f"{key}_") for name, key in zip(join.on, keys, strict=True)],
+    )  # fmt: skip
+    condition = F.col(f"{_PLACE}.time") <= F.col(TIME)
+    if join.within_us is not None:
+        condition &= F.col(f"{_PLACE}.time") >= F.col(TIME) - F.lit(join.within_us)
+    for key in keys:
+        condition &= F.col(key) == F.col(f"{key}_")
+    newest = records.join(versions, condition).groupBy(F.col(STAMP).alias(_RESULT))
+    chosen = newest.agg(F.max_by(_THEIRS, _PLACE).alias(_NEWEST))
+    has_key = F.lit(True)
+    for key in keys:
+        has_key &= F.col(key).isNotNull()
+    # A record without a key waits for no version.
+    passed = ~has_key if right.limit is None else ~has_key | (F.col(TIME) < F.lit(right.limit))
+    met = records.where(passed).join(chosen, F.col(STAMP) == F.col(_RESULT), "left" if join.keeps[0] else "inner")
+    others = [name for name in right.columns if name.casefold() not in join.shared]
+    columns = [*[F.col(f"`{name}`") for name in left.columns], *[F.col(_NEWEST)[name] for name in others]]
+    names = joined_columns(left.columns, right.columns, join)
+    cut = _cut(F.col(STAMP)).alias(STAMP)
+    return met.select(*[each.alias(name) for each, name in zip(columns, names, strict=True)], cut), None
+
+
+def _cut(stamp: Column) -> Column:
+    """Return the place of a stamp's record."""
+    return F.struct(*[stamp[name].alias(name) for name in ("source", "partition", "offset")])
+
+
+def _rows(frame: Frame, keys: Sequence[Column], watermark: Watermark) -> Iterator[TimedRow]:
+    """Yield the good rows of a frame in the order of their places."""
+    rows = frame.data.where(is_good()).select(
+        STAMP, TIME, (F.col(GREATEST) - F.lit(watermark.delay_us)).alias(GREATEST),
+        F.to_json(F.struct(*keys), JSON_OPTIONS).alias("key"),
+    )  # fmt: skip
+    for row in rows.orderBy(STAMP).toLocalIterator():
+        yield TimedRow(place=_place(row), watermark=row[GREATEST], time=row[TIME], key=row["key"])
+
+
+def _moves(due: RegionRows, watermark: Watermark) -> Iterator[TimedRow]:
+    """Yield the moves of time, also by records that later steps have left out."""
+    assert due.times is not None, "windows need withWatermark"
+    for row in due.times.orderBy(STAMP).toLocalIterator():
+        yield TimedRow(place=_place(row), watermark=row[GREATEST] - watermark.delay_us)
+
+
+def _place(row: Row) -> Place:
+    return tuple(row[STAMP])
+
+
+def _chosen(frame: Frame, decisions: Sequence[_Decision], names: Sequence[str]) -> DataFrame:
+    """Return decisions about rows of a frame, with their numbers and `_PLACE`. Args: names: of the numbers."""
+    place, session = frame.data.schema[STAMP].dataType, frame.data.sparkSession
+    assert isinstance(place, StructType), "a stamp"
+    if not decisions:
+        return no_rows(session, StructType([*[StructField(n, LongType()) for n in names], StructField(_PLACE, place)]))
+    parts = [f"{_PLACE}{number}" for number in range(len(place.fields))]
+    rows = zip(*[(*numbers, *at) for numbers, at in decisions], strict=True)
+    table = pa.table({name: pa.array(each, pa.int64()) for name, each in zip((*names, *parts), rows, strict=True)})
+    made = session.createDataFrame(table)
+    fields = [F.col(part).cast(f.dataType).alias(f.name) for part, f in zip(parts, place.fields, strict=True)]
+    return made.select(*names, F.struct(*fields).alias(_PLACE))
+
+
+def _only_if(condition: Column, columns: Sequence[str]) -> list[Column]:
+    return [F.when(condition, F.col(f"`{name}`")).alias(name) for name in columns]

@@ -1,0 +1,69 @@
+"""Spark state: reads the state of a live aggregation by Spark's state data source, in a Spark of its own."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from falkirk.runtime.spark.rows import JSON_OPTIONS
+from falkirk.spark_setup import spark as local_spark
+from falkirk.theory.ids import BatchId
+from falkirk.user_tools.commands.kept_state import StateReader, StateRows
+
+#: Spark's name of a grouping expression that is no column.
+_EXPRESSION = "_groupingexpression"
+#: The last buffers of each state are Falkirk's: the values of the newest record, its stamp, and a partition.
+_OURS = ("__newest", "__at", "__least")
+_LANE, _STAMP_FIELDS = "__lane", 2
+
+
+@contextmanager
+def spark_reader(application: str) -> Iterator[StateReader]:
+    """Start Spark, and yield a reader of states. It ends with the context."""
+    session = local_spark.session(application, master="local[2]", brief=True, shows_log=False)
+    try:
+        yield partial(read_aggregates, session)
+    finally:
+        session.stop()
+
+
+def read_aggregates(session: SparkSession, folder: Path, number: BatchId, key: Sequence[str], limit: int) -> StateRows:
+    """Return what a `StateReader` does. Raises: SPARK_ERRORS: the checkpoint was deleted meanwhile, or is damaged."""
+    found = session.read.format("statestore").option("batchId", number).load(str(folder))
+    key_type, value_type = found.schema["key"].dataType, found.schema["value"].dataType
+    assert isinstance(key_type, StructType)
+    assert isinstance(value_type, StructType)
+    keys = [name.replace(_EXPRESSION, "key") for name in key_type.names[:-1]]
+    names = _numbered([*keys, *value_type.names[: -len(_OURS)]])
+    # By place: buffers of several sums have one name.
+    data = found.select("key.*", "value.*").toDF(*names[: len(keys)], _LANE, *names[len(keys) :], *_OURS)
+    data = data.where(F.col(_LANE) == -1)  # the others are lanes of records that did not fit
+    for name, text in zip(names[: len(keys)], key, strict=False):
+        data = data.where(F.col(f"`{name}`").cast("string") == text)
+    newest = data.schema[_OURS[0]].dataType
+    assert isinstance(newest, StructType)
+    latest = [F.col(f"{_OURS[0]}.{name}").alias(name) for name in newest.names[_STAMP_FIELDS:]]
+    last = F.col(_OURS[1]).alias("last input")
+    shown = data.select(*[F.col(f"`{name}`") for name in names], *latest, last)
+    rows = shown.select(F.to_json(F.struct(*[F.col(f"`{c}`") for c in shown.columns]), JSON_OPTIONS).alias("row"))
+    rows = rows.persist()  # the checkpoint is read once
+    try:
+        count, first = rows.count(), rows.orderBy("row").limit(limit).collect()
+    finally:
+        rows.unpersist()
+    return tuple(shown.columns), len(keys), count, tuple(json.loads(each["row"]) for each in first)
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Return names, with a number at those that are there again."""
+    seen, found = Counter[str](), list[str]()
+    for name in names:
+        seen[name.casefold()] += 1
+        found.append(name if seen[name.casefold()] == 1 else f"{name}_{seen[name.casefold()]}")
+    return found

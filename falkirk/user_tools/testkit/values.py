@@ -1,0 +1,92 @@
+"""Values: the rows that a test feeds, as the values of records, and the rows that it reads."""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from falkirk.declare.endpoints import Kafka
+from falkirk.errors.conditions.testkit import ROW_INVALID, ROW_INVALID_FORMAT, ROW_INVALID_LENGTH
+from falkirk.user_tools.testkit.world import MemoryRecord
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecord:
+    """A row to feed, with the other parts of its record.
+
+    Args: value: as `feed` takes it: a mapping, a sequence, bytes, a text or None. key: a text is encoded as UTF-8.
+        headers: names and values. timestamp: when the record was produced; by default the time of the test.
+    """
+
+    value: object
+    key: bytes | str | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp: datetime | None = None
+
+
+def memory_record(row: object, topic: Kafka, now_s: float) -> MemoryRecord:
+    """Return the record of a row. Raises: DefinitionError: `ROW_INVALID`."""
+    if not isinstance(row, KafkaRecord):
+        row = KafkaRecord(row)
+    at_s = now_s if row.timestamp is None else row.timestamp.timestamp()
+    return MemoryRecord(
+        key=row.key.encode() if isinstance(row.key, str) else row.key,
+        value=value_of(row.value, topic),
+        timestamp_us=round(at_s * 1e3) * 1000,  # Kafka keeps milliseconds
+        headers=tuple((name, value) for name, value in row.headers),
+    )
+
+
+def value_of(row: object, topic: Kafka) -> bytes | None:
+    """Return the value of a record.
+
+    Args: row: a mapping, or values in the order of the schema; bytes, a text or None are the value itself.
+    Raises: DefinitionError: `ROW_INVALID`.
+    """
+    if row is None or isinstance(row, bytes):
+        return row
+    if isinstance(row, str):
+        return row.encode()
+    if topic.format != "json":
+        raise ROW_INVALID_FORMAT.error(where=topic.where, topic=topic.topic, format=topic.format, row=repr(row))
+    return json.dumps(_named(row, topic), default=_plain).encode()
+
+
+def _named(row: object, topic: Kafka) -> Mapping[str, Any]:
+    if isinstance(row, Mapping):
+        return row
+    if hasattr(row, "asDict"):  # a Row of PySpark
+        named: Mapping[str, Any] = row.asDict(recursive=True)
+        return named
+    if not isinstance(row, Sequence):
+        raise ROW_INVALID.error(where=topic.where, topic=topic.topic, row=repr(row))
+    schema = StructType.fromDDL(topic.ddl)
+    assert isinstance(schema, StructType), "the planner has parsed it"
+    if len(row) != len(schema.names):
+        raise ROW_INVALID_LENGTH.error(
+            where=topic.where, topic=topic.topic, row=repr(row), columns=", ".join(schema.names)
+        )  # fmt: skip
+    return dict(zip(schema.names, row, strict=True))
+
+
+def _plain(value: object) -> object:
+    """Return a value as Spark's JSON has it."""
+    if isinstance(value, datetime):
+        return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"a value of {type(value).__name__} has no JSON")
+
+
+def decoded(value: bytes | None) -> Any:
+    """Return the value of a result: the columns of a row, by name."""
+    return None if value is None else json.loads(value)
