@@ -255,9 +255,9 @@ class Application:
     ) -> Callable[[Body], Body]:
         """Declare the decorated function as a loop over collections that change, kept up to date in every epoch.
 
-        The function's parameters name what it reads. Each gets a `falkirk.steps.differential.Collection`, and each epoch adds
-        rows to it. With a column `difference`, a row is added that many times or, below 0, removed. The function
-        returns a collection. A time is (epoch, round, …), with a round for each enclosing loop.
+        The function's parameters name what it reads. Each gets a `falkirk.Collection`, and each epoch adds rows to it.
+        With a column `difference`, a row is added that many times or, below 0, removed. The function returns a
+        collection. A time is (epoch, round, …), with a round for each enclosing loop.
 
         Args:
             every, rows: when an epoch is complete, as in `batch`.

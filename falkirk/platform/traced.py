@@ -1,7 +1,7 @@
 """Traced: the work of a host as spans: when each operation began, how long it took, and how it ended.
 
 This module knows nothing of OpenTelemetry. A host records spans and publishes them in its status, and the coordinator
-sends them (`falkirk/runtime/supervision/spans.py`). So a collector never delays a host, and a host that died has spans too.
+sends them (`runtime/supervision/spans.py`). So a collector never delays a host, and a host that died has spans too.
 
     with context.recorder.span("epoch", processor="rank") as span:  # a trace
         with step("compute"):  # a part of the span that this thread records

@@ -1,9 +1,9 @@
 """Class archives: files from which a JVM maps prepared classes, instead of loading and verifying each class.
 
-About half of the cost of a short Spark application is class loading. `falkirk.user_tools.commands.training` makes the archives
-once per machine; `options` names them to each JVM that Falkirk starts. The JVM itself checks that an archive fits: its
-own version, the class path, the sizes and times of the jars, and checksums. If the archive does not fit, the JVM
-silently loads classes as usual. So an archive only saves time; nothing depends on it.
+About half of the cost of a short Spark application is class loading. `user_tools/commands/training.py` makes the
+archives once per machine; `options` names them to each JVM that Falkirk starts. The JVM itself checks that an archive
+fits: its own version, the class path, the sizes and times of the jars, and checksums. If the archive does not fit, the
+JVM silently loads classes as usual. So an archive only saves time; nothing depends on it.
 """
 
 import hashlib

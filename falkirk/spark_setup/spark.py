@@ -110,7 +110,7 @@ _CONTEXT_SETTINGS = {
     "spark.executor.killOnFatalError.depth": "0",
 }
 #: Further settings for a cluster. An executor ends itself when its driver has not answered for this many intervals
-#: (falkirk/recovery/ownership/executors.py). A local master does not get the setting. Its executor is in the driver's JVM, and
+#: (recovery/ownership/executors.py). A local master does not get the setting. Its executor is in the driver's JVM, and
 #: misses heartbeats while a busy machine still starts it.
 _CLUSTER_SETTINGS = {"spark.executor.heartbeat.maxFailures": "10"}
 _EXECUTOR_CLASS_PATH = "spark.executor.extraClassPath"

@@ -18,7 +18,7 @@ class Processor:
         name: unique in its graph.
         domain: ∅ of its time domain.
         notified: whether it may ask for a notification when a time is complete. No processor of a running application
-            does: `falkirk/recovery/protocol/layout.py` says why. The formal model and the monitor's bench have some that do.
+            does: `recovery/protocol/layout.py` says why. The formal model and the monitor's bench have some that do.
     """
 
     name: str

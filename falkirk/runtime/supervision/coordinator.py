@@ -55,9 +55,8 @@ class Coordinator:
     """Runs one application until it is stopped.
 
     Args: app: as declared. settings: see `RunSettings`. say: takes one line for the user at each event. on_status:
-        takes the host's status, a dictionary as written by `falkirk.runtime.supervision.process.write_status`. on_end: takes the
-        last status of a host that has ended. start: starts a process of a host; see `start_process`. clock: of this
-        machine.
+        takes the host's status, a dictionary as `process.write_status` writes it. on_end: takes the last status of a
+        host that has ended. start: starts a process of a host; see `start_process`. clock: of this machine.
     """
 
     def __init__(

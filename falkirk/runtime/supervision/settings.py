@@ -49,7 +49,7 @@ class HostSettings:
 
     Args: coordinator: its process id. generation: the home's generation, which the host's writes name. failures: the
         counts of the host before it. standby: the scratch folder of a host that first waits for a second line of
-        settings, with which it takes charge (falkirk/runtime/supervision/standby.py). leased: its coordinator holds a lease, so
+        settings, with which it takes charge (`standby.py`). leased: its coordinator holds a lease, so
         another machine may take over. replaced: as of `Home`. keeps_standby: the coordinator is told to keep a standby.
         died_at_s: when the host before it died, if one did. Others: as `RunSettings`.
     """

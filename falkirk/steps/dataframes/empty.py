@@ -12,7 +12,7 @@ def no_rows(session: SparkSession, schema: StructType) -> DataFrame:
     """Return no rows, as `session.createDataFrame([], schema)` does, with a fifth of its calls to the JVM.
 
     Each result is a leaf with an identity of its own in Spark's plan. A watch of a user's function
-    (`steps/static_analysis/escapes.py`) does not see it, so the rows must not get into the plans that the function makes.
+    (`static_analysis/escapes.py`) does not see it, so the rows must not get into the plans that the function makes.
     """
     rows = no_rows_of(session, jvm_schema(session, schema))
     # PySpark would ask the JVM for the schema. A copy, because a user's function may add fields to it.

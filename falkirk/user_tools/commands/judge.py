@@ -1,7 +1,7 @@
 """Judges an application: compares the outputs that its declaration gives, recomputed, with the published ones.
 
-`falkirk/user_tools/commands/due.py` computes the rows that a live region must have published. `falkirk.checker` recomputes a keyed
-step of them, and compares; it shares nothing with the mechanism that it judges.
+`due.py` computes the rows that a live region must have published. `falkirk.checker` recomputes a keyed step of them,
+and compares; it shares nothing with the mechanism that it judges.
 """
 
 import re

@@ -1,10 +1,10 @@
 """Quick: computes the results of a live region in this process, in milliseconds, if the results are the same as
 Spark's.
 
-The row steps are evaluated on Arrow tables as in loops (`steps/differential/expressions.py`); here are `explode` of a column,
-`map_rows`, and the aggregates count, sum, min, max and `latest_value` of simple types. For anything else, for records
-whose values don't have the types of the schema, and for those on which a function fails, `Unsuitable` is raised, and
-Spark computes the results.
+The row steps are evaluated on Arrow tables as in loops (`steps/differential/expressions.py`); here are `explode` of a
+column, `map_rows`, and the aggregates count, sum, min, max and `latest_value` of simple types. For anything else, for
+records whose values don't have the types of the schema, and for those on which a function fails, `Unsuitable` is
+raised, and Spark computes the results.
 """
 
 import json

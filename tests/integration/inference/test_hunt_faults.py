@@ -1,6 +1,6 @@
 """The hunt finds planted faults: with a rule of the inference switched off, two runs of a pipeline differ.
 
-Every rule of `falkirk/steps/static_analysis/settled.py` has a fault, with three exceptions, for which no two runs can differ:
+Every rule of `steps/static_analysis/settled.py` has a fault, with three exceptions, for which no two runs can differ:
 
 - `not more` in `_is_total`: rows of one window that are equal in all of their columns are interchangeable. With or
   without the rule, the same rows get the same numbers.

@@ -106,7 +106,10 @@ def test_the_error_that_ends_a_command_is_text(tmp_path: Path, monkeypatch: pyte
 
 def test_a_host_logs_hostile_text_as_text() -> None:
     """An operator who looks at host.log does so in a terminal."""
-    code = f"import logging\nfrom falkirk.platform.terminal import log_as_text\nlog_as_text()\nlogging.warning({HOSTILE!r})"
+    code = (
+        "import logging\nfrom falkirk.platform.terminal import log_as_text\n"
+        f"log_as_text()\nlogging.warning({HOSTILE!r})"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == f"{SHOWN}\n"
 

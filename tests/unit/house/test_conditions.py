@@ -18,11 +18,12 @@ from tests.unit.house.parsed import nodes
 ROOT = Path(__file__).parents[3]
 CATALOGUE = list(catalogue())
 #: The files that make an error with a text outside the catalogue, because Spark, Kafka, another process or a function
-#: of the caller gives the text. The rest of the package may not. (`http_requests/` has a separate class for HTTP
+#: of the caller gives the text. The rest of the package may not. (`http_source/` has a separate class for HTTP
 #: answers.)
 OWN_TEXTS = {
-    "steps/static_analysis/columns.py", "checker/described.py", "checker/rows.py", "user_tools/commands/verify.py", "steps/differential/checks.py",
-    "runtime/supervision/coordinator.py", "runtime/supervision/host.py", "kafka_client/connection.py", "spark_setup/compiler.py",
+    "steps/static_analysis/columns.py", "checker/described.py", "checker/rows.py", "user_tools/commands/verify.py",
+    "steps/differential/checks.py", "runtime/supervision/coordinator.py", "runtime/supervision/host.py",
+    "kafka_client/connection.py", "spark_setup/compiler.py",
     "plan/added.py", "plan/mechanisms.py", "runtime/spark/lanes.py", "runtime/spark/live/triage.py",
     "recovery/decision_store/engine.py", "platform/durable.py",
 }  # fmt: skip

@@ -6,18 +6,24 @@ All imports count: those inside functions and those for type checkers, too.
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from tests.unit.house.parsed import nodes
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "falkirk"
-#: The packages, each above those that it may import. `checker` shares no code with the judged parts: see test_tidy.py.
+#: The folders of the package, each above those that it may import. Those with a dot are in a folder that only groups
+#: them. `checker` shares no code with the judged parts: see test_tidy.py.
 LAYERS = (
-    "errors", "system", "checker", "theory", "kafka_client", "declare", "decision_store", "home", "environment",
-    "protocol", "frames", "live_steps", "inputs", "analysis", "http_requests", "differential", "batch_steps",
-    "plan", "spark_runtime", "processes", "determinism_check", "redrive", "commands", "testkit", "api", "cli",
+    "errors", "platform", "checker", "theory", "kafka_client", "declare", "recovery.decision_store",
+    "recovery.ownership", "recovery.protocol", "spark_setup", "steps.dataframes", "steps.live", "steps.sources",
+    "steps.static_analysis", "steps.differential", "steps.batch", "http_source", "plan", "runtime.spark",
+    "runtime.supervision", "user_tools.determinism_check", "user_tools.redrive", "user_tools.commands",
+    "user_tools.testkit", "api", "cli",
 )  # fmt: skip
+#: The folders that only group others. They have a docstring and no code.
+GROUPS = {name.partition(".")[0] for name in LAYERS if "." in name}
 #: The modules that users import, and those that only they import.
 API = ("falkirk", "falkirk.app", "falkirk.reading", "falkirk.testing")
 #: Java files import these packages alone.
@@ -40,16 +46,16 @@ JAVA_IMPORTS = (
 #: The folders of the repository outside the package. They may import all of the package.
 OUTSIDE = ("benchmarks", "demo", "formal", "tests", "examples", "tools")
 #: The imports that the protocol may have: it knows Spark, Kafka and files by its ports alone.
-OF_THE_PROTOCOL = {"decision_store", "errors", "protocol", "theory"}
+OF_THE_PROTOCOL = {"recovery.decision_store", "errors", "recovery.protocol", "theory"}
 
 
 def modules() -> dict[str, Path]:
-    """Return the file of each module of the package, by name."""
+    """Return the file of each module of the package, by name, without those of the folders that only group others."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+    return {name: path for name, path in found.items() if name.removeprefix("falkirk.") not in GROUPS}
 
 
 MODULES = modules()
@@ -72,7 +78,9 @@ def imported(path: Path, known: Mapping[str, object]) -> Iterator[str]:
 
 def layer(module: str) -> str:
     """Return the layer of a module."""
-    return "api" if module in API else module.split(".")[1]
+    _, *folders = module.split(".")
+    inner = ".".join(folders[:2])
+    return "api" if module in API else inner if inner in LAYERS else folders[0]
 
 
 def upwards(module: str, imports: Iterator[str]) -> list[str]:
@@ -91,7 +99,7 @@ def test_the_protocol_knows_the_outside_by_its_ports_alone() -> None:
     protocol = {
         m: {layer(i) for i in imported(p, MODULES) if i in MODULES}
         for m, p in MODULES.items()
-        if layer(m) == "protocol"
+        if layer(m) == "recovery.protocol"
     }
     assert not {module: layers - OF_THE_PROTOCOL for module, layers in protocol.items() if layers - OF_THE_PROTOCOL}
 
@@ -149,11 +157,17 @@ def test_no_folders_import_each_other() -> None:
 
 
 def test_every_package_has_its_layer_and_the_architecture_page_names_it() -> None:
-    packages = {layer(m) for m in MODULES}
-    assert packages == set(LAYERS)
+    assert {layer(m) for m in MODULES} == set(LAYERS)
+    assert all(len(ast.parse((PACKAGE / group / "__init__.py").read_text()).body) == 1 for group in GROUPS)
     page = (ROOT / "docs" / "architecture.md").read_text()
-    named = [name for name in re.findall(r"^\| `(\w+)` ", page, re.MULTILINE) if name in LAYERS]
-    assert named == list(reversed(LAYERS))
+    named = [name.replace("/", ".") for name in re.findall(r"^\| `([\w/]+)` ", page, re.MULTILINE)]
+    assert [name for name in named if name in LAYERS] == list(reversed(LAYERS))
+
+
+def test_the_folders_of_a_group_are_beside_each_other() -> None:
+    """So the groups are layers too."""
+    outer = [name.partition(".")[0] for name in LAYERS]
+    assert sum(a != b for a, b in pairwise(outer)) + 1 == len(set(outer))
 
 
 def java_imports(path: Path) -> set[str]:
@@ -222,7 +236,7 @@ def unused(modules: Iterable[str], used: Collection[str]) -> list[str]:
 
 def test_the_theory_and_the_protocol_are_what_runs() -> None:
     """A function that only tests or benchmarks use belongs to them. The search is by name."""
-    inner = [module for module in MODULES if layer(module) in ("theory", "protocol")]
+    inner = [module for module in MODULES if layer(module) in ("theory", "recovery.protocol")]
     assert unused(inner, used_names(MODULES.values())) == []
 
 

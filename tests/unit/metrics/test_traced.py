@@ -223,7 +223,8 @@ def test_a_checkpoint_is_a_span_of_sparks_batch() -> None:
 
 def test_a_start_without_a_collector_imports_nothing_of_opentelemetry() -> None:
     program = (
-        "import sys, falkirk.cli, falkirk.user_tools.commands.run, falkirk.runtime.supervision.process, falkirk.runtime.supervision.query\n"
+        "import sys, falkirk.cli, falkirk.user_tools.commands.run\n"
+        "import falkirk.runtime.supervision.process, falkirk.runtime.supervision.query\n"
         "assert not falkirk.runtime.supervision.process.is_recorded()\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
     )

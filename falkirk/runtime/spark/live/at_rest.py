@@ -169,7 +169,7 @@ class RegionAtRest:
     # -- outputs ------------------------------------------------------------------------------------------------------
 
     def fence(self) -> None:
-        """See RegionPort. This process holds the home's lock and has killed former processes (recovery/ownership/folder.py)."""
+        """See RegionPort. This process holds the home's lock and has killed former processes (ownership/folder.py)."""
         if self._ends is None:
             self._fence_writers()
             self._ends = self._outputs.settled_ends()
