@@ -18,7 +18,6 @@ import os
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.steps.differential import pagerank
 
 DATA = os.environ.get("SEARCH_DATA", ".")  # where tables and files go
 QUERY = "id STRING NOT NULL, user STRING, text STRING"
@@ -101,7 +100,7 @@ def rank(modules):
     known = sent.groupBy("name").top(1, "version")
     links = known.select(F.col("name").alias("src"), F.explode(F.split("imports", " ")).alias("dst"))
     links = links.where("src <> dst").semijoin(known.select(F.col("name").alias("dst")), "dst")
-    ranks = pagerank(links, nodes=known.select(F.col("name").alias("node")))
+    ranks = fk.pagerank(links, nodes=known.select(F.col("name").alias("node")))
     ranks = ranks.select(F.col("node").alias("name"), F.expr("CAST(round(1000000 * rank) AS LONG) AS rank"))
     return known.select("name", "version").join(ranks, "name")
 

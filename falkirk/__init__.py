@@ -43,11 +43,16 @@ if TYPE_CHECKING:
     from falkirk.steps.batch.functions import map_rows, stateful
     from falkirk.steps.batch.joins import join
     from falkirk.steps.batch.windows import counted, sessions
+    from falkirk.steps.differential.collection import Collection, fixpoint
+    from falkirk.steps.differential.graphs import connected_components, pagerank, shortest_paths
 
 #: These names need Spark, so they are imported at their first use: declarations need no Spark.
 _WITH_SPARK = {
-    "EpochContext": "call", "counted": "windows", "current_epoch": "call", "join": "joins", "map_rows": "functions",
-    "sessions": "windows", "stateful": "functions",
+    "Collection": "differential.collection", "EpochContext": "batch.call",
+    "connected_components": "differential.graphs", "counted": "batch.windows", "current_epoch": "batch.call",
+    "fixpoint": "differential.collection", "join": "batch.joins", "map_rows": "batch.functions",
+    "pagerank": "differential.graphs", "sessions": "batch.windows", "shortest_paths": "differential.graphs",
+    "stateful": "batch.functions",
 }  # fmt: skip
 
 
@@ -58,13 +63,14 @@ def __getattr__(name: str) -> Any:
         return import_module("falkirk.testing")
     if name not in _WITH_SPARK:
         raise AttributeError(f"module 'falkirk' has no attribute {name!r}")
-    return getattr(import_module(f"falkirk.steps.batch.{_WITH_SPARK[name]}"), name)
+    return getattr(import_module(f"falkirk.steps.{_WITH_SPARK[name]}"), name)
 
 
 __all__ = [
     "Acknowledged",
     "App",
     "Clock",
+    "Collection",
     "Connection",
     "Console",
     "DefinitionError",
@@ -97,14 +103,18 @@ __all__ = [
     "Tls",
     "UnrecoverableError",
     "View",
+    "connected_components",
     "counted",
     "current_epoch",
     "deterministic",
+    "fixpoint",
     "join",
     "latest_value",
     "map_rows",
+    "pagerank",
     "read",
     "sessions",
+    "shortest_paths",
     "stateful",
     "testing",
 ]

@@ -13,6 +13,7 @@ from typing import Literal
 import pyspark
 
 from falkirk.errors.conditions.spark_setup import DEPENDENCIES_ALTERED, DEPENDENCIES_UNRESOLVED
+from falkirk.spark_setup import jars
 from falkirk.spark_setup.cache import cache_home, filled
 from falkirk.spark_setup.compiler import compile_java
 from falkirk.spark_setup.jars import sha256
@@ -54,7 +55,7 @@ def class_path(kind: Kind) -> str:
 
 
 def _fill(kind: Kind, folder: Path) -> None:
-    settings = Path(_HERE.parents[1], "falkirk", "local", "ivysettings.xml")
+    settings = Path(jars.__file__).with_name("ivysettings.xml")
     command = [
         find_java().command, "-cp", str(_SPARK_JARS / "*"), "org.apache.ivy.Main",
         "-cache", str(folder / "ivy"),
