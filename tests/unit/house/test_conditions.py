@@ -51,9 +51,9 @@ def test_a_module_of_conditions_names_folders_and_modules_that_exist() -> None:
     package = ROOT / "falkirk"
     for file in sorted((package / "errors" / "conditions").glob("[a-z]*.py")):
         (of, *_) = file.read_text().splitlines()
-        for name in re.findall(r"`(\w+)`", of):
+        for name in re.findall(r"`([\w/]+)`", of):
             assert (package / name).is_dir() or (package / f"{name}.py").is_file(), of
-        if alone := re.fullmatch(r'"""Conditions of `(\w+)`\."""', of):
+        if alone := re.fullmatch(r'"""Conditions of `(?:\w+/)?(\w+)`\."""', of):
             assert file.stem == alone[1]
 
 
