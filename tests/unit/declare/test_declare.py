@@ -33,12 +33,12 @@ def refused(act: Callable[[], Any], condition: str, **parameters: object) -> fk.
 
 def test_public_names() -> None:
     assert fk.__all__ == [
-        "Acknowledged", "App", "Clock", "Connection", "Console", "DefinitionError", "Delivery", "Delta", "Eager",
-        "Ephemeral", "EpochContext", "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError",
+        "Acknowledged", "App", "Clock", "Collection", "Connection", "Console", "DefinitionError", "Delivery", "Delta",
+        "Eager", "Ephemeral", "EpochContext", "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError",
         "Http", "Iceberg", "InternalError", "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Registry",
         "Sink", "Snapshots", "SparkError", "Sql", "Stamped", "StoreError", "Stream", "Tls",
-        "UnrecoverableError", "View", "counted", "current_epoch", "deterministic", "join", "latest_value",
-        "map_rows", "read", "sessions", "stateful", "testing",
+        "UnrecoverableError", "View", "connected_components", "counted", "current_epoch", "deterministic", "fixpoint",
+        "join", "latest_value", "map_rows", "pagerank", "read", "sessions", "shortest_paths", "stateful", "testing",
     ]  # fmt: skip
     assert all(getattr(fk, name) is not None for name in fk.__all__)
 
