@@ -16,7 +16,7 @@ from falkirk.app import App
 from falkirk.errors import SparkError
 from falkirk.kafka_client.connection import Connection
 from falkirk.runtime.supervision.query import Query, run_here
-from falkirk.spark_setup.spark import session as spark_session
+from falkirk.spark_setup.spark import spark_session
 
 START_S = 180.0
 STOP_S = 60.0

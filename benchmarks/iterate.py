@@ -26,7 +26,7 @@ from benchmarks.edges import Answer, Edges, Numbers
 from benchmarks.report import Report
 from falkirk.errors import SparkError
 from falkirk.spark_setup.partitions import batch_partitions
-from falkirk.spark_setup.spark import session as spark_session
+from falkirk.spark_setup.spark import spark_session
 from falkirk.steps.differential import Collection, connected_components, pagerank
 from falkirk.steps.differential.flow import Advanced, Flow
 from falkirk.steps.differential.graph import Scope, Source

@@ -35,8 +35,7 @@ from falkirk.kafka_client.topics import Topics
 from falkirk.platform.durable import write_atomically
 from falkirk.runtime.supervision.query import run_here
 from falkirk.spark_setup.partitions import batch_partitions
-from falkirk.spark_setup.spark import BATCH_POOL, LIVE_POOL
-from falkirk.spark_setup.spark import session as spark_session
+from falkirk.spark_setup.spark import BATCH_POOL, LIVE_POOL, spark_session
 from falkirk.theory.ids import LogId, Positions
 from falkirk.theory.offsets import positions_from_json
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from benchmarks.report import Report
 from falkirk.plan.planner import plan_application
-from falkirk.spark_setup.spark import session as spark_session
+from falkirk.spark_setup.spark import spark_session
 
 #: The plans of the same application, one after the other, in one Spark session.
 PLANS = 4

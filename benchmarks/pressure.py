@@ -35,7 +35,7 @@ from falkirk.recovery.ownership.folder import attach_home
 from falkirk.runtime.spark.epochs.log import EpochLog
 from falkirk.runtime.supervision.query import Query, run_here
 from falkirk.spark_setup import broker as local_broker
-from falkirk.spark_setup.spark import session as spark_session
+from falkirk.spark_setup.spark import spark_session
 from falkirk.theory.ids import LogId
 
 TOPIC, TABLE = "events", "kept"

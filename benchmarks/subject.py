@@ -11,7 +11,7 @@ from benchmarks.jobs import JOBS, application, plain
 from falkirk.declare.policy import Delivery
 from falkirk.kafka_client.connection import Connection
 from falkirk.runtime.supervision.query import run_here
-from falkirk.spark_setup.spark import session as spark_session
+from falkirk.spark_setup.spark import spark_session
 
 PARTITIONS = 2
 #: Variants without Falkirk.

@@ -39,6 +39,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from falkirk import testing
+    from falkirk.spark_setup.spark import spark_session
     from falkirk.steps.batch.call import EpochContext, current_epoch
     from falkirk.steps.batch.functions import map_rows, stateful
     from falkirk.steps.batch.joins import join
@@ -48,11 +49,12 @@ if TYPE_CHECKING:
 
 #: These names need Spark, so they are imported at their first use: declarations need no Spark.
 _WITH_SPARK = {
-    "Collection": "differential.collection", "EpochContext": "batch.call",
-    "connected_components": "differential.graphs", "counted": "batch.windows", "current_epoch": "batch.call",
-    "fixpoint": "differential.collection", "join": "batch.joins", "map_rows": "batch.functions",
-    "pagerank": "differential.graphs", "sessions": "batch.windows", "shortest_paths": "differential.graphs",
-    "stateful": "batch.functions",
+    "Collection": "steps.differential.collection", "EpochContext": "steps.batch.call",
+    "connected_components": "steps.differential.graphs", "counted": "steps.batch.windows",
+    "current_epoch": "steps.batch.call", "fixpoint": "steps.differential.collection", "join": "steps.batch.joins",
+    "map_rows": "steps.batch.functions", "pagerank": "steps.differential.graphs", "sessions": "steps.batch.windows",
+    "shortest_paths": "steps.differential.graphs", "spark_session": "spark_setup.spark",
+    "stateful": "steps.batch.functions",
 }  # fmt: skip
 
 
@@ -63,7 +65,7 @@ def __getattr__(name: str) -> Any:
         return import_module("falkirk.testing")
     if name not in _WITH_SPARK:
         raise AttributeError(f"module 'falkirk' has no attribute {name!r}")
-    return getattr(import_module(f"falkirk.steps.{_WITH_SPARK[name]}"), name)
+    return getattr(import_module(f"falkirk.{_WITH_SPARK[name]}"), name)
 
 
 __all__ = [
@@ -115,6 +117,7 @@ __all__ = [
     "read",
     "sessions",
     "shortest_paths",
+    "spark_session",
     "stateful",
     "testing",
 ]

@@ -98,7 +98,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
     test is measured, each has its own.
     """
     from falkirk.spark_setup.jars import s3_jars
-    from falkirk.spark_setup.spark import session
+    from falkirk.spark_setup.spark import spark_session
     from tests.running import lanes, times
     from tests.running.shared import shared_session
 
@@ -116,7 +116,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} {LARGE_YOUNG[workers > 1]}")
             settings = {**INTERPRETED, "spark.sql.leafNodeDefaultParallelism": str(FEW)}
-            return session("falkirk-tests", master=f"local[{SLOTS * workers}]", settings=settings, conf=more)
+            return spark_session("falkirk-tests", master=f"local[{SLOTS * workers}]", settings=settings, conf=more)
 
     with shared_session(run, workers - 1, start) as active, pytest.MonkeyPatch.context() as patch:
         context = type(active.sparkContext)

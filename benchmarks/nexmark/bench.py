@@ -28,7 +28,7 @@ from falkirk.kafka_client.ranges import read_range
 from falkirk.kafka_client.topics import Topics
 from falkirk.runtime.spark.status import LATENCY_BOUNDS_S
 from falkirk.spark_setup import broker as local_broker
-from falkirk.spark_setup.spark import session as spark_session
+from falkirk.spark_setup.spark import spark_session
 from falkirk.theory.ids import Offset, Offsets
 from falkirk.user_tools.commands.dashboard.latency import quantile
 

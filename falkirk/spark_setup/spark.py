@@ -129,7 +129,7 @@ class MissingSetting:
     reason: str
 
 
-def session(
+def spark_session(
     application: str,
     *,
     master: str = "local[8]",
@@ -191,7 +191,7 @@ def session(
     _limit_avro(active)
     missing = missing_settings(active, data)
     if missing:
-        hint = "Build the session with falkirk.spark_setup.spark.session(), or set these values when you build it."
+        hint = "Build the session with falkirk.spark_session(), or set these values when you build it."
         raise unsuitable_session(missing, hint)
     return active
 

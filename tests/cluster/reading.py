@@ -27,19 +27,22 @@ class Reading(Generic[T]):
 
     def all(self) -> list[T]:
         """Return what has been read, up to the present end of each partition. The caller does not change it."""
-        deadline_s = time.monotonic() + SILENCE_S
+        deadline_s, last = time.monotonic() + SILENCE_S, None
         while True:
             for message in self._consumer.consume(10_000, timeout=_LOOK_S):
                 error, partition = message.error(), message.partition()
-                assert partition is not None
-                if error is None:
+                if partition is None:
+                    last = error
+                elif error is None:
                     self._unread.add(partition)
                     self._found.append(self._parse(message.value() or b"{}"))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self._unread.discard(partition)
+                else:
+                    last = error
             if not self._unread:
                 return self._found
-            assert time.monotonic() < deadline_s, f"no end of partitions {self._unread} in {SILENCE_S} s"
+            assert time.monotonic() < deadline_s, f"no end of partitions {self._unread} in {SILENCE_S} s: {last}"
 
     def close(self) -> None:
         """Close the connection."""

@@ -64,7 +64,9 @@ def test_stray_connections_and_executors_that_hang_and_go_on_too_late(broker: Br
         with Clicks(broker.bootstrap, run.topics["clicks"], rate=LIGHT):
             run.application.wait_committed(0)
             archived = archive_file(archive_entry(find_java()), "spark")
-            for executor in run.application.executors() if archived.is_file() else ():
+            found = run.application.executors()
+            assert found
+            for executor in found if archived.is_file() else ():
                 assert str(archived) in Path(f"/proc/{executor.pid}/maps").read_text()
             assert _restarted_alone(run.application) == {run.application.host().pid}, "the same Spark application"
             for executor in _strike(run.application, results, stop_all):
@@ -106,7 +108,7 @@ def _strike(
     application: Application, results: Mapping[str, Callable[[], int]], strike: Callable[[], Sequence[psutil.Process]]
 ) -> Sequence[psutil.Process]:
     """Strike behind a checkpoint, and wait for the next Spark application, until one has found results released
-    already: a strike may follow a checkpoint that no status has reported yet. Return the last target.
+    already: a strike may follow a checkpoint that came meanwhile. Return the last target.
 
     Args: results: the number of published results of the region.
     """

@@ -124,7 +124,7 @@ def test_an_executor_with_timers_is_killed(broker: Broker, home: Path, tag: str,
     options, first = ("--master", "local-cluster[2,10,1024]"), names[0]
     with regions.running(broker, home, tag, TIMERS, *options, sources=["clicks"], names=names, **env) as run:
 
-        def kill_one() -> None:
+        def kill_one(_: Mapping[str, int]) -> bool:
             host, killed = run.application.host(), run.application.busy_executors(broker)[0]
             workers = pythons(killed)
             assert len(workers) > 1, "a fork server, and its workers: the regions are live"
@@ -132,6 +132,7 @@ def test_an_executor_with_timers_is_killed(broker: Broker, home: Path, tag: str,
             wait_until(lambda: not any(map(is_alive, workers)), 30, "the end of its Python processes")
             run.application.wait(lambda: not is_alive(host), PATIENCE_S, "the Spark application to be replaced")
             run.application.forget_status()
+            return True
 
         with regions.Clicks(broker.bootstrap, run.topics["clicks"], rate=LIGHT) as load:
             strike(

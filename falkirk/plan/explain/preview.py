@@ -20,7 +20,7 @@ from falkirk.plan.topics import notes_on_clocks
 from falkirk.platform import locks
 from falkirk.recovery.ownership.folder import attach_home
 from falkirk.recovery.ownership.identity import IDENTITY_FILE, identity_of
-from falkirk.spark_setup.spark import session as spark_session
+from falkirk.spark_setup.spark import spark_session
 from falkirk.theory.objective import Measurements
 
 #: The assumed number of partitions of a topic whose broker is not known or does not answer.

@@ -29,7 +29,7 @@ from falkirk.runtime.spark.context import Context
 from falkirk.runtime.supervision.failures import Failures
 from falkirk.runtime.supervision.host import Host
 from falkirk.runtime.supervision.measurements import Launch
-from falkirk.spark_setup.spark import session as spark_session
+from falkirk.spark_setup.spark import spark_session
 
 log = logging.getLogger("falkirk")
 

@@ -23,7 +23,7 @@ from falkirk.plan.schemas import with_schemas
 from falkirk.recovery.ownership.folder import data_folder
 from falkirk.recovery.ownership.identity import identify
 from falkirk.recovery.ownership.lease import has_run
-from falkirk.spark_setup.spark import session
+from falkirk.spark_setup.spark import spark_session
 from falkirk.user_tools.commands.invalid_results import invalid_ranges
 from falkirk.user_tools.commands.judge import NO_HOME, PROMISES, LiveJudge, LiveVerdict
 from falkirk.user_tools.commands.judge_batches import BatchJudge, batch_judge
@@ -76,7 +76,7 @@ class OutputsJudge:
                 app = with_recorded_topics(app, held.store)
         app = with_schemas(app, home or app.home)
         self._app, self._connection, self._home, self._partial = app, connection, home, partial
-        self._session = session(
+        self._session = spark_session(
             app.name, master="local[2]", state_partitions=app.state_partitions, data=app.data, shows_log=False
         )
         self._space = Space(memory_bytes=memory_bytes)

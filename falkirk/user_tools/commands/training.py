@@ -32,7 +32,7 @@ from falkirk.spark_setup import broker as local_broker
 from falkirk.spark_setup.archive import archive_file, driver_class_path, made
 from falkirk.spark_setup.java import find_java
 from falkirk.spark_setup.module import module_jar
-from falkirk.spark_setup.spark import session
+from falkirk.spark_setup.spark import spark_session
 from falkirk.spark_setup.stopping import stop_session
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def main() -> None:
     topics = Topics(connection)
     topics.create("events", 2, {})
     producer = Producer({"bootstrap.servers": sys.argv[1]})
-    session("training", master="local[32]", settings=_class_path())
+    spark_session("training", master="local[32]", settings=_class_path())
     query = run_here(_application(Path("home")), connection, create_topics=True)
     for number in range(_ROUNDS):
         before = _ends(topics)

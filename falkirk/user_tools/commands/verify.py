@@ -109,14 +109,14 @@ def determinism(file: Path, broker: str | None, local: bool, rows: int, as_json_
     command does not affect it. The exit code is 1 if results differ although Falkirk inferred, or you declared, that
     they do not.
     """
-    from falkirk.spark_setup.spark import session
+    from falkirk.spark_setup.spark import spark_session
     from falkirk.user_tools.determinism_check import AuditOutcome
     from falkirk.user_tools.determinism_check import audit as run_audit
     from falkirk.user_tools.determinism_check.shown import finding_values, findings_table
 
     app = load_application(file)
     connection = broker_of(app, local_broker() if local else broker)
-    spark = session(app.name, master="local[2]", state_partitions=app.state_partitions, shows_log=False)
+    spark = spark_session(app.name, master="local[2]", state_partitions=app.state_partitions, shows_log=False)
     found = run_audit(app, connection, spark, rows)
     if as_json_:
         click.echo(json.dumps([finding_values(finding) for finding in found], indent=1))

@@ -268,8 +268,8 @@ def test_what_does_not_fit_is_a_dead_letter_once(spark: "SparkSession", broker: 
 def test_a_program_is_the_same_in_another_process(spark: "SparkSession", home: Path) -> None:
     """Otherwise an interrupted epoch would never be completed."""
     asked = (
-        "from falkirk.spark_setup.spark import session; from tests.integration.epochs.test_direct import program;"
-        "spark = session('other', master='local[2]'); list(map(lambda n: spark.range(n).count(), range(3)));"
+        "from falkirk.spark_setup.spark import spark_session; from tests.integration.epochs.test_direct import program;"
+        "spark = spark_session('other', master='local[2]'); list(map(lambda n: spark.range(n).count(), range(3)));"
         "print(program(spark, 'n + 1'))"
     )
     found = subprocess.run(

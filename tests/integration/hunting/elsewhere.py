@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from falkirk.spark_setup.spark import session
+from falkirk.spark_setup.spark import spark_session
 from tests.conftest import INTERPRETED
 from tests.integration.hunting.judge import Hunt
 from tests.integration.hunting.program import Kind, Pipeline
@@ -96,7 +96,7 @@ def started(record: Path, seconds: float) -> "subprocess.Popen[str]":
 def spark(cores: int) -> "SparkSession":
     """Return a session. With `FALKIRK_COMPILED` Spark compiles expressions, as in production."""
     settings = {} if os.environ.get("FALKIRK_COMPILED") else INTERPRETED
-    return session("falkirk-hunt", master=f"local[{cores}]", settings=settings)
+    return spark_session("falkirk-hunt", master=f"local[{cores}]", settings=settings)
 
 
 def _again(record: Path, seconds: float) -> int:

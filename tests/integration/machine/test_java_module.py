@@ -13,15 +13,15 @@ from falkirk.spark_setup import archive, module
 from falkirk.spark_setup import spark as local_spark
 from falkirk.spark_setup.archive import archive_entry, archive_file, options
 from falkirk.spark_setup.java import find_java
-from falkirk.spark_setup.spark import missing_settings, session
+from falkirk.spark_setup.spark import missing_settings, spark_session
 
 #: Calls a class of the module in tasks.
 CALL = "reflect('org.falkirk.Stamp', 'decode', concat('0.1.', id)) stamp"
 ROOT = Path(__file__).parents[3]
 
 ON_EXECUTORS = f"""
-from falkirk.spark_setup.spark import session
-spark = session("executors", master="local-cluster[1,2,1024]")
+from falkirk.spark_setup.spark import spark_session
+spark = spark_session("executors", master="local-cluster[1,2,1024]")
 print(sorted(row.stamp for row in spark.range(3).selectExpr("{CALL}").collect()))
 """
 
@@ -30,7 +30,7 @@ import sys
 from pyspark.sql import SparkSession
 from falkirk.errors import SparkError
 from falkirk.spark_setup.jars import spark_jars
-from falkirk.spark_setup.spark import session, session_settings
+from falkirk.spark_setup.spark import spark_session, session_settings
 
 jars = [*map(str, spark_jars()), *sys.argv[1:]]
 builder = SparkSession.builder.master("local[2]").config("spark.jars", ",".join(jars))
@@ -39,7 +39,7 @@ for name, value in session_settings(buffer_timeout="1 ms", state_partitions=2).i
     builder = builder.config(name, value)
 builder.getOrCreate()
 try:
-    print(session("own").range(1).count())
+    print(spark_session("own").range(1).count())
 except SparkError as error:
     (missing,) = error.parameters["missing"]
     print(error.condition, missing.name, missing.wanted, missing.found)
@@ -80,7 +80,7 @@ def test_a_session_without_the_module_is_refused(spark: SparkSession, monkeypatc
     """Spark doesn't find the class. In the soak, a separate JVM has a class path without it."""
     monkeypatch.setattr(local_spark, "_MODULE", "org.falkirk.Absent")
     with pytest.raises(SparkError) as caught:
-        session("own")
+        spark_session("own")
     assert caught.value.condition == "SESSION_SETTINGS_MISSING"
     (missing,) = caught.value.parameters["missing"]
     assert (missing.name, missing.wanted, missing.found) == ("spark.jars", str(module.module_jar()), None)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from falkirk.spark_setup.broker import Broker
 from falkirk.spark_setup.partitions import batch_partitions, limit_partitions
-from falkirk.spark_setup.spark import missing_settings, session
+from falkirk.spark_setup.spark import missing_settings, spark_session
 
 
 def test_what_is_written_to_kafka_is_read_again(spark: SparkSession, broker: Broker, tag: str) -> None:
@@ -30,7 +30,7 @@ def test_what_is_written_to_kafka_is_read_again(spark: SparkSession, broker: Bro
 
 
 def test_the_built_session_is_the_active_one_and_lacks_nothing(spark: SparkSession) -> None:
-    assert session("another name") is spark
+    assert spark_session("another name") is spark
     assert missing_settings(spark) == ()
 
 

@@ -38,7 +38,8 @@ def test_public_names() -> None:
         "Http", "Iceberg", "InternalError", "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Registry",
         "Sink", "Snapshots", "SparkError", "Sql", "Stamped", "StoreError", "Stream", "Tls",
         "UnrecoverableError", "View", "connected_components", "counted", "current_epoch", "deterministic", "fixpoint",
-        "join", "latest_value", "map_rows", "pagerank", "read", "sessions", "shortest_paths", "stateful", "testing",
+        "join", "latest_value", "map_rows", "pagerank", "read", "sessions", "shortest_paths",
+        "spark_session", "stateful", "testing",
     ]  # fmt: skip
     assert all(getattr(fk, name) is not None for name in fk.__all__)
 

@@ -15,7 +15,7 @@ from falkirk.kafka_client.connection import Connection
 from falkirk.spark_setup import objects
 from falkirk.spark_setup import spark as local_spark
 from falkirk.spark_setup.jvm import unseen
-from falkirk.spark_setup.spark import ESSENTIAL, kafka_options, missing_settings, session, session_settings
+from falkirk.spark_setup.spark import ESSENTIAL, kafka_options, missing_settings, session_settings, spark_session
 
 WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
 #: A setting whose default is the needed value.
@@ -122,7 +122,7 @@ def there_is(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_active_session_is_used_and_given_what_can_be_set_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     active: Any = FakeSession(WELL)
     there_is(active, monkeypatch)
-    given: Any = session("application", state_partitions=3)
+    given: Any = spark_session("application", state_partitions=3)
     assert given is active
     assert active.properties == local_spark._AVRO_LIMITS
     assert active.settings["spark.sql.shuffle.partitions"] == "3"
@@ -131,7 +131,7 @@ def test_an_active_session_is_used_and_given_what_can_be_set_on_it(monkeypatch: 
 def test_an_active_session_that_lacks_something_is_refused_with_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     there_is(FakeSession({}, connector=False), monkeypatch)
     with pytest.raises(SparkError) as caught:
-        session("application")
+        spark_session("application")
     assert caught.value.condition == "SESSION_SETTINGS_MISSING"
     missing: Any = caught.value.parameters["missing"]
     assert {m.name for m in missing} == {*NAMED, "spark.jars"}
@@ -167,7 +167,7 @@ def started(
     monkeypatch.setattr(local_spark, "_launch_settings", lambda master, data: dict(launch))
     monkeypatch.setattr(local_spark, "save_calls", lambda session: None)
     monkeypatch.setattr(local_spark.hadoop, "forget_defaults", lambda session: None)
-    session("application", master=master, **options)
+    spark_session("application", master=master, **options)
     return built
 
 

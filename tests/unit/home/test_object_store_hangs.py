@@ -44,7 +44,7 @@ def test_a_request_that_hangs_ends_long_before_its_host_is_replaced(monkeypatch:
         assert outcome(cast(Any, request)) == "DATA_AWAY"
         assert clock.monotonic() - began_s < 0.7 * SILENT_S
         began_s = clock.monotonic()
-    assert system.tries > 5, "each was tried again"
+    assert system.tries == 10, "each was tried again"
 
 
 def test_requests_that_are_slow_and_then_fail_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,14 @@ from pathlib import Path
 @cache
 def tree(path: Path) -> ast.Module:
     """Return a file's syntax tree. Nobody looks for garbage in it: it stays, and that took half of all rules' time."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         return ast.parse(path.read_text())
     finally:
         gc.freeze()
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 @cache

@@ -66,5 +66,5 @@ def test_a_kill_whose_moment_never_comes_fails(application: Waiting) -> None:
 
 
 def test_a_kill_without_work_for_a_mechanism_fails(application: Waiting) -> None:
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="Counter"):
         strike(application, lambda: {"counts": 3}, application.kill_everything_behind, lambda dropped: False, again=1)

@@ -165,7 +165,7 @@ def test_a_stop_waits_for_a_comparison_which_asks_no_further_sink(direct: Direct
     is_done = comparing.is_done
     waited.append(0.0)  # so that the thread ends in any case
     assert is_done
-    assert comparing._thread.join(10) is None
+    assert wait(10)
     assert asked == ["topic"]
 
 
