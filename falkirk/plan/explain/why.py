@@ -202,7 +202,7 @@ def with_steps(plan: Plan, region: Region) -> str:
     without a processor copies a hop.
     """
     if not region.processors:
-        return f"{region.name} (copies {read_from(region)} to {_destination(region)})"
+        return f"{region.name} (copy in {_destination(region)})"
     *former, last = region.processors
     reads = [each for each in plan.regions if region.writes in each.reads]
     if not any(last in each.processors for each in reads):

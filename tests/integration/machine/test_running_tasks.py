@@ -26,6 +26,13 @@ def _sleeping(spark: SparkSession) -> list[Any]:
     return found
 
 
+def _stages(spark: SparkSession) -> dict[str, int]:
+    """Return the names of the stages that run, and the number of their tasks."""
+    tracker = spark.sparkContext.statusTracker()
+    found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return {stage.name: stage.numActiveTasks for stage in found if stage is not None}
+
+
 def test_a_task_is_counted_until_it_has_ended_although_its_job_has_failed(spark: SparkSession) -> None:
     group, failed = "test-running-tasks", list[Exception]()
 
@@ -36,7 +43,8 @@ def test_a_task_is_counted_until_it_has_ended_although_its_job_has_failed(spark:
         except Exception as error:
             failed.append(error)
 
-    before, thread = running_tasks(spark), threading.Thread(target=work)
+    wait_until(lambda: running_tasks(spark) == 0, 60, lambda: f"the end of the tasks of other tests: {_stages(spark)}")
+    thread = threading.Thread(target=work)
     thread.start()
     sleeping = list[Any]()
     try:
@@ -45,8 +53,8 @@ def test_a_task_is_counted_until_it_has_ended_although_its_job_has_failed(spark:
         cancel_jobs(spark, group)
         thread.join(60)
         assert failed, "the job was cancelled"
-        assert running_tasks(spark) == before + 1, "its task sleeps on"
+        assert running_tasks(spark) == 1, _stages(spark)
     finally:
         for each in sleeping:
             each.interrupt()
-    wait_until(lambda: running_tasks(spark) == before, 60, "the task ends")
+    wait_until(lambda: running_tasks(spark) == 0, 60, "the task ends")

@@ -268,7 +268,7 @@ def test_the_texts_of_a_hop_and_of_an_order_say_what_follows(spark: "SparkSessio
     text = explained(planned(spark, (latest, fk.Lazy("1 minute")), key=None))
     assert "hop X: an internal topic that query X writes, and that each replay reads in the same order" in text
     assert "each record, until all readers of the hop have saved a checkpoint after it" in text
-    assert "In a replay, each key's records have the same order" in text
+    assert "Falkirk keeps the order of each key's records in a replay" in text
     assert "p0-by-s: offsets in the home, every 1 min" in text
 
 

@@ -67,7 +67,7 @@ def test_an_order_that_is_recorded_is_recorded_once(spark: "SparkSession") -> No
     assert names(plan) == ["ids-by-s", "ids-out", "one", "two"]
     assert plan.regions[1].hop is not None
     assert plan.regions[1].hop.reason == (
-        "ids has several readers, and each reader would read ids-by-s in another order"
+        "ids has several readers, and without the hop, each reader would read ids-by-s in another order"
     )
     assert names(read_twice(spark, firsts)) == ["one", "two"], "the source's own order is one"
 

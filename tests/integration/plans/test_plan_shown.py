@@ -56,7 +56,7 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
         assert sum(line.startswith(f"{name} ") for line in lines) >= 1, name
     assert any(line.startswith("Core slots (threads): 14 needed, one per live Spark task.") for line in lines)
     assert any(line.startswith("index-by-word (words, and index before") for line in lines)
-    assert any(line.startswith("index (copies hop index-out to topic index)") for line in lines)
+    assert any(line.startswith("index (copy in topic index)") for line in lines)
     assert "--why" in lines[-1]
     assert {"live", "hop X", "epoch", "newest X"} <= {line.partition(": ")[0] for line in lines}, "terms are explained"
 

@@ -4,6 +4,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,19 +33,27 @@ def test_an_upload_that_a_rollback_overtakes_is_not_recorded(
     assert first.files.numbers() == (0,)
 
 
-def _failing(first: Machine, monkeypatch: pytest.MonkeyPatch, at: str) -> list[str]:
-    """Let the first upload of a file fail after others. Returns: the places of all uploads, in order."""
+def _failing(
+    first: Machine, monkeypatch: pytest.MonkeyPatch, at: str, *, after: str = "", meanwhile: Callable[[], object] = int
+) -> list[str]:
+    """Let the first upload of a file fail. Returns: the places of all uploads, in order.
+
+    Args: at: the file. after: the file that is uploaded before; by default any. meanwhile: is called just before the
+        failure, so before the next try begins.
+    """
     real, places = LocalData.copy_from, list[str]()
     before, has_failed = threading.Semaphore(0), threading.Event()
 
     def copy_from(data: LocalData, file: Path) -> tuple[int, int]:
         if file.name == at and not has_failed.is_set():
             assert before.acquire(timeout=20), "another file is uploaded first"
+            meanwhile()
             has_failed.set()
             raise DATA_AWAY.error(where=data, reason="a test")
         places.append(str(data).removeprefix(f"{first.data}/"))
         found = real(data, file)
-        before.release()
+        if after in ("", file.name):
+            before.release()
         return found
 
     monkeypatch.setattr(LocalData, "copy_from", copy_from)
@@ -69,17 +78,18 @@ def test_another_try_of_an_upload_writes_no_object_again(
 ) -> None:
     """A request of the first try may reach the object store late, with a part of a file that has grown since."""
     first, sst = machine("first"), "state/0/0/SSTs/000008-aa.sst"
+    file = first.spark / sst
     first.begin()
-    (first.spark / sst).parent.mkdir(parents=True)
-    (first.spark / sst).write_text("part")
-    places = _failing(first, monkeypatch, "1_a0.changelog")
+    file.parent.mkdir(parents=True)
+    file.write_text("part")
+    grows = partial(file.write_text, "the whole file")
+    places = _failing(first, monkeypatch, "1_a0.changelog", after=file.name, meanwhile=grows)
     first.commit(0, saved=False)
 
     def waits() -> bool:
         return first.files.save(BatchId(0)) < 0 and first.files.waits_for != ""
 
     wait_until(waits, 20, "the failure")
-    (first.spark / sst).write_text("the whole file")
     first.save(0)
     ours = [place for place in places if place.endswith(".sst")]
     late = ours[0]
