@@ -240,7 +240,7 @@ def _as_read_by(batch: Batch, unit: Unit, reason: Reason) -> Reason:
     if unit is batch or reason.kind != "independent":
         return reason
     return replace(
-        reason, short=f"{reason.place}: may differ in a replay, but is recorded before {batch.name} reads it",
+        reason, short=f"{reason.place}: may differ, but is recorded before {batch.name} reads it",
         text=f"{reason.text} {batch.name} reads recorded values only.",
     )  # fmt: skip
 

@@ -186,7 +186,7 @@ def differs_in_place(cause: Undetermined, but: str = "") -> str:
     if not cause.operations:
         return in_place(cause)
     verb = ("differ" if len(cause.operations) > 1 else "differs") if _surely(cause.operations) else "may differ"
-    return f"{in_place(cause)}: {verb} in a replay{but}"
+    return f"{in_place(cause)}: {verb}{but or ' in a replay'}"
 
 
 def in_place(cause: Undetermined) -> str:

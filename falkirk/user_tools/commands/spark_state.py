@@ -26,7 +26,7 @@ _LANE, _STAMP_FIELDS = "__lane", 2
 @contextmanager
 def spark_reader(application: str) -> Iterator[StateReader]:
     """Start Spark, and yield a reader of states. It ends with the context."""
-    session = local_spark.session(application, master="local[2]", brief=True, shows_log=False)
+    session = local_spark.spark_session(application, master="local[2]", brief=True, shows_log=False)
     try:
         yield partial(read_aggregates, session)
     finally:

@@ -46,7 +46,7 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     assert list(rows) == ["index", "answers", "weights", "rank", "statistics"]
     assert rows["index"] == ["exactly once", "immediately", "deterministic"]
     why = " ".join(re.split(r" {2,}", line)[-1] for line in lines[: lines.index("", 2)])
-    differs = r"lookup\(\) in answers, line \d+: may differ in a replay, but "
+    differs = r"lookup\(\) in answers, line \d+: may differ, but "
     assert re.search(f"{differs}affects one result only", why)
     assert re.search(f"{differs}is recorded before statistics reads it", why)
     reads = {line.split()[0]: re.split(r" {2,}", line)[-1] for line in lines if ", every " in line and "→" not in line}
