@@ -173,7 +173,7 @@ def test_a_stop_waits_for_a_comparison_which_asks_no_further_sink(direct: Direct
 def test_nothing_is_deleted_or_acknowledged_before_all_outputs_are_compared(world: World) -> None:
     """If the home is an older copy, the right one names the states and results that this one no longer needs, and reads
     input again that this one has read."""
-    world.may_collect = False
+    world.may_delete = False
     world.complete(2, upto=7)
     recovery = world.start()
     world.release(recovery)
@@ -181,7 +181,7 @@ def test_nothing_is_deleted_or_acknowledged_before_all_outputs_are_compared(worl
     assert all((world.path / f"{n}-aa").exists() for n in range(EPOCHS + 2))
     assert world.store.retained_from("b") is None
     assert recovery.acknowledged(LogId(SOURCE)) == EMPTY
-    world.may_collect = True
+    world.may_delete = True
     recovery.turn()
     assert not (world.path / "2-aa").exists()
     assert world.store.retained_from("b") is not None
@@ -234,11 +234,11 @@ def test_a_region_that_waits_for_a_view_is_compared_meanwhile(shows: str) -> Non
             raise HomeError("SINK_AHEAD", "no")
 
     region._outputs = SimpleNamespace(names=("hop", "dead"), tail=tail, refuse_ahead=refuse_ahead)
-    home, error = SimpleNamespace(may_sweep=False), None
+    home, error = SimpleNamespace(may_delete=False), None
     live = cast(Any, SimpleNamespace(region=SimpleNamespace(name="l"), opening=None, compare=region.compare))
     batches = Batches(regions={}, logs=cast(Any, None), files=(), releasers=())
     batches.sweep([live], {}, cast(Any, home))
-    assert not home.may_sweep
+    assert not home.may_delete
     assert not asked, "its writers may still run"
     region._ends = "ends"  # from here on, it is fenced
     for _ in range(2):
@@ -247,7 +247,7 @@ def test_a_region_that_waits_for_a_view_is_compared_meanwhile(shows: str) -> Non
         except HomeError as refused:
             error = refused.condition
             break
-    assert (error, home.may_sweep) == ("SINK_AHEAD" if shows == "a newer home" else None, shows == "nothing")
+    assert (error, home.may_delete) == ("SINK_AHEAD" if shows == "a newer home" else None, shows == "nothing")
     assert asked == (["hop"] if shows == "that records expired" else ["hop", "dead"]), "it is read once"
 
 
@@ -280,7 +280,7 @@ def test_a_host_collects_once_all_outputs_are_compared(monkeypatch: pytest.Monke
     monkeypatch.setattr("falkirk.runtime.supervision.host.KafkaLogs", lambda *parts: None)
     monkeypatch.setattr("falkirk.runtime.supervision.host.AllLogs", lambda *parts: SimpleNamespace(ends=None))
     monkeypatch.setattr("falkirk.runtime.supervision.host.begin_once", lambda *parts, **named: None)
-    home = SimpleNamespace(may_sweep=False, store=None)
+    home = SimpleNamespace(may_delete=False, store=None)
     host = cast(Any, Host.__new__(Host))
     host._context = SimpleNamespace(home=home, clock=time, recorder=SimpleNamespace(is_on=False))
     host._plan = SimpleNamespace(push=(), spare_checkpoints=0)
@@ -288,6 +288,6 @@ def test_a_host_collects_once_all_outputs_are_compared(monkeypatch: pytest.Monke
     host._units, host._regions, host._history, host._say, host._is_once = {}, {}, None, None, False
     host._new_protocol(SimpleNamespace(layout=None, full_history=()))
     (named,) = given
-    assert not named["may_collect"]()
-    home.may_sweep = True
-    assert named["may_collect"]()
+    assert not named["may_delete"]()
+    home.may_delete = True
+    assert named["may_delete"]()

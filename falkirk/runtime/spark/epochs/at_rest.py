@@ -6,15 +6,16 @@ from falkirk.declare.parts import JOBS, ROUNDS, UNFINISHED
 from falkirk.plan.region import BatchLogs
 from falkirk.recovery.protocol.ports import Checkpoint, Health, LogRange
 from falkirk.runtime.spark.context import Storage
+from falkirk.runtime.spark.epochs.allowance import Allowance
 from falkirk.runtime.spark.epochs.files import FileLog
 from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.ids import INITIAL, CheckpointNumber, EpochNumber, LogId, Offset, Positions
 
 
-def epoch_log_of(logs: BatchLogs, place: Storage) -> EpochLog:
-    """Return the log of a batch's epochs."""
-    return EpochLog(logs.log, logs.name, place.home.data_of(logs.name), place.home.store)
+def epoch_log_of(logs: BatchLogs, place: Storage, allowance: Allowance | None = None) -> EpochLog:
+    """Return the log of a batch's epochs. Args: allowance: as of `EpochLog`."""
+    return EpochLog(logs.log, logs.name, place.home.data_of(logs.name), place.home.store, allowance)
 
 
 class BatchAtRest:
@@ -118,7 +119,7 @@ class BatchAtRest:
         kept = [EpochNumber(number) for number in numbers]
         if kept[0] > self._kept_from():
             self._store.retain_from(self.logs.name, CheckpointNumber(kept[0]))
-            self.epochs.drop_states_below(kept[0])
+        self.epochs.drop_states_below(kept[0])  # a former call may have left some
         self.epochs.forget_states(kept)
 
     def set_aside(self, numbers: Sequence[CheckpointNumber]) -> None:

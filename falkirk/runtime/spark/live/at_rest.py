@@ -251,6 +251,6 @@ def checkpoint_files(home: Home, logs: RegionLogs) -> CheckpointFiles:
     folder = home.checkpoint(logs.name)
     if home.is_shared:
         return SharedCheckpoints(
-            logs.name, folder, home.data_of(logs.name), home.store, *logs.sources, may_sweep=lambda: home.may_sweep
+            logs.name, folder, home.data_of(logs.name), home.store, *logs.sources, may_delete=lambda: home.may_delete
         )
     return LocalCheckpoints(folder, *logs.sources)
