@@ -55,13 +55,13 @@ class Process:
         ]
         made = batches.batches_of(cast(Any, plan), context, *[cast(Any, None)] * 3)
         self.logs, self.epochs = made.logs, cast(dict[LogId, EpochLog], made.regions)
-        self._ports = [BatchAtRest(logs_of(n), context, self.epochs[n], {}) for n in NAMES]
+        self.ports = [BatchAtRest(logs_of(n), context, self.epochs[n], {}) for n in NAMES]
 
     def turn(self, *kept: int) -> float:
         """Delete what these checkpoints, and readers at the first one, do not need; return how long it took."""
         Slow.clock.advance(PERIOD_S)
         began_s = Slow.clock.monotonic()
-        for port in self._ports:
+        for port in self.ports:
             port.keep_only([CheckpointNumber(n) for n in kept])
         for name in NAMES:
             self.logs.delete_below(name, OffsetFrontier.prefix(name, kept[0]))
@@ -107,3 +107,18 @@ def test_states_that_a_history_omits_are_deleted_in_parts_too(store: Store, fold
     assert sorted(Slow.dropped) == sorted(
         str(folder / name / f"{n}-s") for name in NAMES for n in range(EPOCHS) if n not in kept
     )
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_a_turn_makes_only_new_checkpoints_again(store: Store, folder: Path) -> None:
+    """The number of epochs grows as long as nothing is deleted."""
+    process = Process(store, folder)
+    port, log = process.ports[0], process.epochs[NAMES[0]]
+    before = port.checkpoints()
+    log.record(log.decide({}, {}, {}, 0.0), folder="new", rows=1, dead=0, state=None, saved=True)
+    after = port.checkpoints()
+    made = [each.number for each in after if not any(each is known for known in before)]
+    assert [each.number for each in after] == [*range(-1, EPOCHS + 1)]
+    assert made == [-1, EPOCHS - 1, EPOCHS], "and the last one, whose state may have been saved since"
+    process.turn(0, 70, EPOCHS)
+    assert not {-1, 1, 2, 3} & {each.number for each in port.checkpoints()}, "those whose states were deleted"

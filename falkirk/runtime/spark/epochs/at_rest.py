@@ -26,6 +26,8 @@ class BatchAtRest:
 
     def __init__(self, logs: BatchLogs, place: Storage, epochs: EpochLog, files: Mapping[LogId, FileLog]) -> None:
         self.logs, self._place, self._store, self.epochs, self._files = logs, place, place.home.store, epochs, files
+        #: The checkpoints as of the last call, with the epochs of which they were made.
+        self._known: dict[EpochNumber, tuple[Epoch, Checkpoint]] = {}
 
     def health(self) -> Health:
         """See RegionPort."""
@@ -34,14 +36,19 @@ class BatchAtRest:
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """See RegionPort: the epochs with a saved state, if all epochs before them are complete."""
         kept = self._kept_from()
-        read, found = self._start_positions(), []
+        read, found = self._start_positions(), list[Checkpoint]()
+        known, self._known = self._known, {}
         if kept < 0:
             found.append(Checkpoint(number=INITIAL, read=self._read(read, {}), sent=EMPTY))
         for epoch in self.epochs.epochs():
             if not epoch.is_complete:
                 break
             if epoch.number >= kept and epoch.saved:
-                found.append(self._checkpoint(epoch))
+                made = known.get(epoch.number)
+                if made is None or made[0] is not epoch:  # the log returns the same object for an epoch that is settled
+                    made = epoch, self._checkpoint(epoch)
+                self._known[epoch.number] = made
+                found.append(made[1])
         return self._reachable(found)
 
     def cuts(self, after: EpochNumber) -> tuple[tuple[EpochNumber, OffsetFrontier], ...]:

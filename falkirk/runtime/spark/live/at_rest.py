@@ -44,6 +44,8 @@ class RegionAtRest:
         #: Checkpoints with missing or torn files.
         self.damaged: set[BatchId] = set()
         self._only: tuple[BatchId, ...] = ()
+        #: The kept checkpoints for which positions of the outputs were last dropped.
+        self._tails_of: tuple[BatchId, ...] = ()
         self._files = checkpoint_files(place.home, logs)
         self._epochs_read = EpochsRead(logs.name, self._store, logs.views)
 
@@ -144,7 +146,7 @@ class RegionAtRest:
     def rewind(self, number: CheckpointNumber) -> None:
         """See RegionPort."""
         self._files.rewind(BatchId(number))
-        self._only = ()
+        self._only = self._tails_of = ()
 
     def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort."""
@@ -153,13 +155,23 @@ class RegionAtRest:
             if not self._only or self._only[0] != batches[0]:
                 self._store.retain_from(self.logs.name, CheckpointNumber(batches[0]))
             self._files.keep_only(batches)
-            self._store.keep_tails(self.logs.name, batches)
+            self._keep_tails(batches)
             if self.logs.views:
                 self._epochs_read.keep_from(batches[0])
             self._only = batches
 
     def set_aside(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort. Spark, which deletes old ones, does not run."""
+        self._keep_tails(tuple(BatchId(number) for number in numbers))
+
+    def _keep_tails(self, batches: tuple[BatchId, ...]) -> None:
+        """Drop positions of its outputs that these checkpoints don't need. No other copy of the home loses them.
+
+        An older checkpoint that is still there has an earlier position, and its readers go back further.
+        """
+        if batches != self._tails_of:
+            self._store.keep_tails(self.logs.name, batches)
+            self._tails_of = batches
 
     def _uncovered(self, tails: Iterable[Tail], start: Positions) -> int:
         """Count the published results of input from `start` on."""
