@@ -66,7 +66,7 @@ def test_folders_without_a_record_stay_until_all_outputs_are_compared(world: Wor
 
 @pytest.mark.parametrize(
     ("condition", "is_left_out"),
-    [("SINK_UNSETTLED", False), ("SINK_EXPIRED", False), ("INPUT_EXPIRED", False), ("EXPRESSION_FAILED", True)],
+    [("SINK_UNSETTLED", False), ("SINK_EXPIRED", False), ("EXPRESSION_FAILED", True)],
 )
 @pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
 def test_a_region_is_waited_for_that_is_tried_again_or_down_because_the_home_may_be_older(

@@ -22,6 +22,8 @@ from falkirk.runtime.spark.sinks.topic import TopicTarget
 from falkirk.runtime.spark.status import RegionStatus
 from falkirk.runtime.supervision.host import Host
 from falkirk.runtime.supervision.supervised import KEEPS, statuses
+from falkirk.runtime.supervision.supervised_batch import SupervisedBatch
+from falkirk.runtime.supervision.supervised_region import SupervisedRegion
 from falkirk.theory.frontier import EMPTY
 from falkirk.theory.ids import BatchId, EpochNumber, LogId
 from tests.support import wait_until
@@ -29,7 +31,7 @@ from tests.unit.kafka import test_sink_ages as ages
 from tests.unit.kafka.test_sink_ages import EPOCHS, LOG, SOURCE, Sink, World
 
 world = ages.world
-FAILED = SparkError("SINK_EXPIRED", "no")
+FAILED, FAILED_FOR_GOOD = SparkError("SINK_EXPIRED", "no"), SparkError("FUNCTION_FAILED", "no")
 
 
 class Topic(TopicTarget):
@@ -251,24 +253,37 @@ def test_a_region_that_waits_for_a_view_is_compared_meanwhile(shows: str) -> Non
     assert asked == (["hop"] if shows == "that records expired" else ["hop", "dead"]), "it is read once"
 
 
+def unit_of(name: str, detail: str, *, is_compared: bool, is_live: bool = True) -> Any:
+    unit: Any = (SupervisedRegion if is_live else SupervisedBatch).__new__(
+        SupervisedRegion if is_live else SupervisedBatch
+    )
+    unit.status = RegionStatus(name=name, detail=detail)
+    unit.live = SimpleNamespace(opening=None, is_compared=is_compared)
+    unit._region = SimpleNamespace(releaser=SimpleNamespace(has_compared=is_compared))
+    return unit
+
+
 @pytest.mark.parametrize("may_delete", [False, True])
 def test_the_status_tells_that_old_data_is_kept(may_delete: bool) -> None:
-    def unit(name: str, detail: str, *, is_compared: bool) -> Any:
-        return SimpleNamespace(status=RegionStatus(name=name, detail=detail), is_compared=is_compared)
-
+    """A live region that is down for good compares nothing, and nobody waits for it. The sinks of a batch are asked."""
     made = {
-        "waits": unit("waits", "its sink does not answer", is_compared=False),
-        "starts": unit("starts", "", is_compared=False),
-        "runs": unit("runs", "skips a file", is_compared=True),
-        "fails": unit("fails", "", is_compared=False),
+        "waits": unit_of("waits", "its sink does not answer", is_compared=False, is_live=False),
+        "starts": unit_of("starts", "", is_compared=False),
+        "runs": unit_of("runs", "skips a file", is_compared=True),
+        "fails": unit_of("fails", "", is_compared=False),
+        "is down": unit_of("is down", "", is_compared=False),
+        "a batch": unit_of("a batch", "", is_compared=False, is_live=False),
     }
-    found = {s.name: s.detail for s in statuses(made, {"fails": FAILED}, {}, may_delete=may_delete)}
+    down = {"fails": FAILED, "is down": FAILED_FOR_GOOD, "a batch": FAILED_FOR_GOOD}
+    found = {s.name: s.detail for s in statuses(made, down, {}, may_delete=may_delete)}
     kept = "" if may_delete else f"; {KEEPS}"
     assert found == {
         "waits": f"its sink does not answer{kept}",
         "starts": "",
         "runs": "skips a file",
         "fails": f"SINK_EXPIRED: {FAILED}{kept}",
+        "is down": f"FUNCTION_FAILED: {FAILED_FOR_GOOD}",
+        "a batch": f"FUNCTION_FAILED: {FAILED_FOR_GOOD}{kept}",
     }
 
 

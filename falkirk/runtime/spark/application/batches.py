@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from falkirk.errors import FalkirkError
 from falkirk.plan.batch import Batch
 from falkirk.recovery.ownership.folder import Home
-from falkirk.recovery.protocol.down import AGE_CONDITIONS, PASSING_CONDITIONS
+from falkirk.recovery.protocol.down import is_comparison_open
 from falkirk.runtime.spark.context import Context
 from falkirk.runtime.spark.epochs.allowance import LIMIT_S, Allowance
 from falkirk.runtime.spark.epochs.at_rest import epoch_log_of
@@ -44,8 +44,7 @@ class Batches:
         Raises: HomeError: `SINK_AHEAD`. SparkError: `SESSION_LOST`. LogError, StoreError.
         """
         if not home.may_delete:
-            is_open = PASSING_CONDITIONS | AGE_CONDITIONS
-            left_out = {name for name, error in down.items() if error.condition not in is_open}
+            left_out = {name for name, error in down.items() if not is_comparison_open(error)}
             fenced = [each for each in live if each.opening is None and each.region.name not in left_out]
             waits = not all(each.compare() for each in fenced)
             compared = [each.compare() for each in self.releasers]  # ask all of them
