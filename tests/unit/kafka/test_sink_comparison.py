@@ -1,6 +1,7 @@
 """An older copy of a home, of which not all sinks show it at once, and what it must not do until all were compared."""
 
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -220,11 +221,13 @@ def test_records_that_are_left_show_that_a_newer_home_deleted_the_others(
 @pytest.mark.parametrize("shows", ["nothing", "a newer home", "that records expired"])
 def test_a_region_that_waits_for_a_view_is_compared_meanwhile(shows: str) -> None:
     """It may wait for days. Otherwise, nothing in the home and in the hops would be deleted all this time."""
-    region, asked = cast(Any, RegionAtRest.__new__(RegionAtRest)), list[str]()
-    region._compared, region._ends = None, None
+    region, asked, shown = cast(Any, RegionAtRest.__new__(RegionAtRest)), list[str](), list[int]()
+    region._compared, region._ends, region._on_progress = None, None, partial(shown.append, 1)
     region.checkpoints = lambda: (SimpleNamespace(number=-1), SimpleNamespace(number=4))
 
-    def tail(name: str, ends: object, restored: int) -> Any:
+    def tail(name: str, ends: object, restored: int, *, keep: bool) -> Any:
+        assert keep, "its start need not read it again"
+        assert len(shown) == len(asked) + 1, "the coordinator sees that the host works"
         asked.append(name)
         assert (ends, restored) == ("ends", 4)
         if shows == "that records expired":

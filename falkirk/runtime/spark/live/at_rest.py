@@ -5,7 +5,7 @@ use this module alone for an application that does not run.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from falkirk.errors import LogError, SparkError
 from falkirk.kafka_client.tail import Tail
@@ -36,6 +36,7 @@ class RegionAtRest:
     def __init__(self, logs: RegionLogs, place: Storage) -> None:
         self.logs, self._place, self._store = logs, place, place.home.store
         self._checkpoint = place.home.checkpoint(logs.name)
+        self._on_progress: Callable[[], None] = lambda: None
         self._outputs = Outputs(logs, place)
         #: The ends of the outputs, read after the last writer of this region ended; None: a writer may still run.
         self._ends: Positions | None = None
@@ -196,7 +197,7 @@ class RegionAtRest:
         if self._compared is None and self._ends is not None:
             newest = BatchId(self.checkpoints()[-1].number)
             try:
-                tails = [self._outputs.tail(name, self._ends, newest) for name in self._outputs.names]
+                tails = [self._kept_tail(name, self._ends, newest) for name in self._outputs.names]
             except LogError as error:
                 if error.condition != "SINK_EXPIRED":
                     raise
@@ -205,6 +206,11 @@ class RegionAtRest:
                 self._outputs.refuse_ahead(*tails)
                 self._compared = True
         return self.is_compared
+
+    def _kept_tail(self, name: LogId, ends: Positions, newest: BatchId) -> Tail:
+        """Return what its start will read again, which may take long."""
+        self._on_progress()
+        return self._outputs.tail(name, ends, newest, keep=True)
 
     @property
     def is_compared(self) -> bool:
