@@ -11,7 +11,7 @@ from falkirk.platform.data import Manifest
 from falkirk.platform.local_data import LocalData
 from falkirk.recovery.decision_store import RegionRecord, Store
 from falkirk.runtime.spark.application import batches
-from falkirk.runtime.spark.epochs.allowance import LIMIT_S, PERIOD_S
+from falkirk.runtime.spark.epochs.allowance import DELETING_S, PERIOD_S
 from falkirk.runtime.spark.epochs.at_rest import BatchAtRest
 from falkirk.runtime.spark.epochs.log import DECISION, EpochLog
 from falkirk.theory.frontier import OffsetFrontier
@@ -89,12 +89,12 @@ def test_each_turn_deletes_a_part_and_another_process_continues(store: Store, fo
     process, turns = Process(store, folder), 0
     while left := sum(len(store.decisions(DECISION, name)) - 1 for name in NAMES):
         took_s, turns = process.turn(EPOCHS - 1), turns + 1
-        assert took_s <= LIMIT_S + 2 * FOLDER_S
+        assert took_s <= DELETING_S + 2 * FOLDER_S
         assert sum(len(store.decisions(DECISION, name)) - 1 for name in NAMES) < left, "the next process need not do it"
         process = Process(store, folder) if dies else process
     folders = {str(folder / name / f"{n}-{what}") for name in NAMES for n in range(EPOCHS - 1) for what in "rs"}
     assert {*Slow.dropped} == folders
-    assert turns <= 2 * len(folders) * FOLDER_S / LIMIT_S
+    assert turns <= 2 * len(folders) * FOLDER_S / DELETING_S
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
@@ -102,7 +102,7 @@ def test_states_that_a_history_omits_are_deleted_in_parts_too(store: Store, fold
     kept, turns = (0, 70, EPOCHS - 1), 0
     while any(e.saved and e.number not in kept for n in NAMES for e in Process(store, folder).epochs[n].epochs()):
         took_s, turns = Process(store, folder).turn(*kept), turns + 1
-        assert took_s <= LIMIT_S + FOLDER_S
+        assert took_s <= DELETING_S + FOLDER_S
         assert turns < EPOCHS
     assert sorted(Slow.dropped) == sorted(
         str(folder / name / f"{n}-s") for name in NAMES for n in range(EPOCHS) if n not in kept

@@ -9,7 +9,7 @@ from falkirk.plan.batch import Batch
 from falkirk.recovery.ownership.folder import Home
 from falkirk.recovery.protocol.down import is_comparison_open
 from falkirk.runtime.spark.context import Context
-from falkirk.runtime.spark.epochs.allowance import LIMIT_S, Allowance
+from falkirk.runtime.spark.epochs.allowance import DELETING_S, Allowance
 from falkirk.runtime.spark.epochs.at_rest import epoch_log_of
 from falkirk.runtime.spark.epochs.files import FileLog
 from falkirk.runtime.spark.epochs.jobs import Shared
@@ -72,7 +72,7 @@ def batches_of(
         called with the name of a batch that has recorded an epoch. may_work: returns whether batches may compute
         epochs now.
     """
-    allowance = Allowance(context.clock, LIMIT_S)
+    allowance = Allowance(context.clock, DELETING_S)
     logs = {batch.log: epoch_log_of(batch.logs(), context, allowance) for batch in batches}
     folders = {i.log: (i.name, i.folder) for b in batches for i in b.inputs if i.folder is not None}
     files = {log: FileLog(name, folder, context.home.store) for log, (name, folder) in folders.items()}

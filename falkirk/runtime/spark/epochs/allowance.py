@@ -14,8 +14,8 @@ from falkirk.platform.machine_time import MachineTime
 from falkirk.theory.ids import EpochNumber
 
 Item = TypeVar("Item")
-#: Deletions take at most `LIMIT_S` of each `PERIOD_S`, and the time of one folder more. Both in seconds.
-LIMIT_S, PERIOD_S = 5.0, 10.0
+#: Deletions take at most `DELETING_S` of each `PERIOD_S`, and the time of one folder more. Both in seconds.
+DELETING_S, PERIOD_S = 5.0, 10.0
 #: States leave the rest of the time to results: an epoch is forgotten once both are deleted.
 STATES_SHARE = 0.5
 
