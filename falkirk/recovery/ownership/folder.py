@@ -62,9 +62,10 @@ class Home:
         # Absolute, because the JVM resolves a relative path against its own working directory.
         self.path, self.application, self.identity = path.absolute(), application, identity
         self._lock = lock
-        #: Whether files that no record names may be deleted. A host that starts forbids it until all outputs have been
-        #: compared with the records. They may be an older copy, and the right one names these files.
-        self.may_sweep = True
+        #: Whether old data may be deleted. A host that starts forbids it until all outputs have been compared with the
+        #: records. They may be an older copy, and the right one names these files. Meanwhile these stay: files without
+        #: a record, old states and results, records of hops and clocks and old HTTP requests. No input is acknowledged.
+        self.may_delete = True
         # If this process took over from an owner whose lease was over, that one may still hold locks.
         #: The machine and the generation of that one.
         self.replaced: tuple[str, int] | None = None

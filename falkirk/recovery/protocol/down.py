@@ -35,9 +35,9 @@ PROCESSOR_CONDITIONS: Mapping[str, str] = {
 }
 #: Those of them that may pass. The processor is tried again after a while.
 PASSING_CONDITIONS = frozenset(("SINK_UNSETTLED",))
-#: Those that an older copy of the home can cause, because a newer one has deleted records that it needs.
-#: So a processor that is down for such a reason does not show that the home is no older copy.
-AGE_CONDITIONS = frozenset(("SINK_EXPIRED", "INPUT_EXPIRED"))
+#: Those that an older copy of the home can cause in a region that has not started, because a newer one has deleted
+#: records that it needs. So a region that is down for such a reason does not show that the home is no older copy.
+AGE_CONDITIONS = frozenset(("SINK_EXPIRED",))
 RETRY_S = 15.0
 #: Conditions that a processor may fail with and that concern more than it: they end the application, or restart Spark.
 #: A condition that is in neither table has the same effect, because nobody has decided on it.
@@ -76,6 +76,14 @@ def concerns_one(error: FalkirkError) -> bool:
     return error.condition in PROCESSOR_CONDITIONS or (
         isinstance(error, DefinitionError) and error.condition not in APPLICATION_CONDITIONS
     )
+
+
+def is_comparison_open(error: FalkirkError) -> bool:
+    """Return whether old data stays until a region that is down with this error was compared with the home.
+
+    It is tried again, and compares its outputs then, or the age of the home may be the reason.
+    """
+    return error.condition in PASSING_CONDITIONS | AGE_CONDITIONS
 
 
 def related(layout: Layout, name: str) -> frozenset[str]:

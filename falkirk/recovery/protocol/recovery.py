@@ -47,7 +47,7 @@ class RecoveryProtocol:
             started. If one raises an error, the region stays down. If before_start returns False, the region is not
             started.
         may_start: tells of a region that does not run whether it may be started now.
-        may_collect: returns whether data may be deleted. If the store is an older copy, the right one names this data.
+        may_delete: returns whether old data may be deleted and input acknowledged (`Home.may_delete`).
 
     Attributes: down: the regions that stay down. sinks: the sinks of held logs.
     """
@@ -60,11 +60,11 @@ class RecoveryProtocol:
         on_failure: Callable[[str, str], None] = lambda name, reason: None,
         before_start: Callable[[str], bool] = lambda name: True,
         may_start: Callable[[str], bool] = lambda name: True,
-        may_collect: Callable[[], bool] = lambda: True,
+        may_delete: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
         self._say, self._on_failure = say, on_failure
-        self._before_start, self._may_start, self._may_collect = before_start, may_start, may_collect
+        self._before_start, self._may_start, self._may_delete = before_start, may_start, may_delete
         self.down = Down(layout, clock)
         self._kept = RetainedCheckpoints(layout, history, frozenset(full_history))
         self._marks = Marks(layout, store, live)
@@ -368,7 +368,7 @@ class RecoveryProtocol:
 
     def collect(self) -> None:
         """Delete the data that is no longer needed, if anything may be deleted now."""
-        (checkpoints, below), may_delete = self.garbage(), self._may_collect()
+        (checkpoints, below), may_delete = self.garbage(), self._may_delete()
         for name, numbers in checkpoints.items():
             region = self._regions[name]
             (region.keep_only if may_delete else region.set_aside)(numbers)
@@ -385,7 +385,7 @@ class RecoveryProtocol:
 
     def acknowledged(self, source: LogId) -> OffsetFrontier:
         """Return up to where a source will never be read again. Others delete these records."""
-        if not self._may_collect():
+        if not self._may_delete():
             return EMPTY
         upto = self.watermarks.retained.low_watermark(source_name(source))
         for reader in self.layout.readers(source):

@@ -168,7 +168,7 @@ def newest_serving(tails: Iterable[TailRecord], restored: BatchId) -> TailRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemainingTail:
-    """The results that remain in a topic if a recovery takes others back, as read for that recovery.
+    """The results that remain in a topic if a recovery takes others back, as read before.
 
     Args: restored, ends: of the read. void: the void ranges of the topic once the recovery is recorded.
     """
@@ -185,7 +185,7 @@ class Outputs:
     def __init__(self, region: RegionLogs, place: Storage) -> None:
         self._region, self._place, self._store = region, place, place.home.store
         self.names = (region.output, region.dead_letters)
-        #: By topic, from the decision of a recovery until the next incarnation starts.
+        #: By topic, from the decision of a recovery or a comparison until the next incarnation starts.
         self._remaining: dict[LogId, RemainingTail] = {}
 
     def transactional(self, topic: LogId) -> frozenset[Incarnation]:
@@ -227,11 +227,12 @@ class Outputs:
         """Return the newest recorded position before all results that were sent after a checkpoint."""
         return newest_serving(self._store.tails(self._region.name), restored)
 
-    def tail(self, topic: LogId, ends: Positions, restored: BatchId) -> Tail:
+    def tail(self, topic: LogId, ends: Positions, restored: BatchId, *, keep: bool = False) -> Tail:
         """Return the results that were published after a checkpoint, up to `ends`.
 
         Records of others are ignored.
 
+        Args: keep: do not read them again for the next call.
         Raises: LogError: `SINK_EXPIRED`, `FOREIGN_WRITER`. HomeError: `SINK_AHEAD`: records expired, and those that are
             left show the cause: a newer home has deleted them.
         """
@@ -246,10 +247,13 @@ class Outputs:
         known = self._remaining.pop(topic, None)
         # If other ranges are void, the recovery was not carried out.
         present = restored, ends[topic], self._store.voided_ranges(topic)
-        if known is not None and (known.restored, known.ends, known.void) == present:
-            return known.tail
-        with step("tail", topic=topic):
-            return tail_of(self.own_records(topic, first, ends[topic]))
+        if known is None or (known.restored, known.ends, known.void) != present:
+            with step("tail", topic=topic):
+                tail = tail_of(self.own_records(topic, first, ends[topic]))
+            known = RemainingTail(restored=restored, ends=ends[topic], void=present[2], tail=tail)
+        if keep:
+            self._remaining[topic] = known
+        return known.tail
 
     def later_records(self, topic: LogId, ends: Positions, restored: BatchId) -> Iterator[OwnRecord]:
         """Yield the valid records up to `ends`, at least those after a checkpoint. Raises: as `own_records`."""

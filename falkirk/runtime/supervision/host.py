@@ -129,7 +129,7 @@ class Host:
         Raises: FalkirkError: a region can't start. The regions that were started before it are stopped.
         """
         self._on_progress = on_progress
-        self._context.home.may_sweep = False
+        self._context.home.may_delete = False
         try:
             if self._regions:
                 self._live_first.begin()
@@ -171,7 +171,7 @@ class Host:
             shape.layout, regions, logs, context.home.store, context.clock.monotonic, history=self._history,
             full_history=shape.full_history, live=self._regions, spare=self._plan.spare_checkpoints, say=self._say,
             on_failure=self._count_failure, before_start=self._before_start, may_start=self._may_start,
-            may_collect=lambda: context.home.may_sweep,
+            may_delete=lambda: context.home.may_delete,
         )  # fmt: skip
 
     def _before_start(self, name: str) -> bool:
@@ -344,7 +344,7 @@ class Host:
     def status(self) -> tuple[RegionStatus, ...]:
         """Return the status of each region and batch, upstream first."""
         waiting = {} if self._recovery is None else self._recovery.sinks.waiting
-        return statuses(self._units, self.down, waiting, may_delete=self._context.home.may_sweep)
+        return statuses(self._units, self.down, waiting, may_delete=self._context.home.may_delete)
 
     def figures(self) -> list[dict[str, Any]]:
         """Return the counts and measurements of each processor, upstream first: see figures.py."""

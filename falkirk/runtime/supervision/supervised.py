@@ -62,10 +62,12 @@ class Supervised(ABC):
     def port(self) -> RegionPort:
         """Through which the protocol starts and stops it."""
 
-    @property
     @abstractmethod
-    def is_compared(self) -> bool:
-        """Whether all its outputs were compared with the home since the start."""
+    def delays_deletion(self, error: FalkirkError | None) -> bool:
+        """Return whether old data stays because not all its outputs were compared with the home since the start.
+
+        Args: error: for which it stays down; None: it does not.
+        """
 
     @abstractmethod
     def prepare(self) -> object:
@@ -167,6 +169,6 @@ def statuses(
             status.detail = f"results wait. {reason.condition}: {reason}"
     found = [status if (error := down.get(status.name)) is None else status.failed(error) for status in found]
     for status in found if not may_delete else ():
-        if status.detail and not units[status.name].is_compared:
+        if status.detail and units[status.name].delays_deletion(down.get(status.name)):
             status.detail = f"{status.detail}; {KEEPS}"
     return tuple(found)

@@ -38,10 +38,9 @@ class SupervisedBatch(Supervised):
         """See Supervised."""
         return self._region
 
-    @property
-    def is_compared(self) -> bool:
-        """See Supervised."""
-        return self._region.releaser is None or self._region.releaser.has_compared
+    def delays_deletion(self, error: FalkirkError | None) -> bool:
+        """See Supervised. Its sinks are asked while it is down, too."""
+        return self._region.releaser is not None and not self._region.releaser.has_compared
 
     def prepare(self) -> object:
         """See Supervised."""

@@ -12,6 +12,7 @@ from falkirk.plan import objective
 from falkirk.plan.reasons import duration_text, listed
 from falkirk.plan.region import Region
 from falkirk.platform.traced import condition_of
+from falkirk.recovery.protocol.down import is_comparison_open
 from falkirk.runtime.spark.causes import is_out_of_memory
 from falkirk.runtime.spark.dead_letters import DeadLetters
 from falkirk.runtime.spark.live import inputs
@@ -62,10 +63,10 @@ class SupervisedRegion(Supervised):
         """See Supervised."""
         return self.live
 
-    @property
-    def is_compared(self) -> bool:
+    def delays_deletion(self, error: FalkirkError | None) -> bool:
         """See Supervised. Each start of its query compares them first, and the host those of a region that waits."""
-        return self.live.opening is not None or self.live.is_compared
+        is_compared = self.live.opening is not None or self.live.is_compared
+        return not is_compared and (error is None or is_comparison_open(error))
 
     def prepare(self) -> object:
         """See Supervised."""

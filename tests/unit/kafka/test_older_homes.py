@@ -46,7 +46,7 @@ def test_folders_without_a_record_stay_until_all_outputs_are_compared(world: Wor
     batches = Batches(
         regions={"b": cast(Any, world.batch)}, logs=cast(Any, None), files=(), releasers=(world.releaser,)
     )  # fmt: skip
-    home = SimpleNamespace(may_sweep=False)
+    home = SimpleNamespace(may_delete=False)
 
     def sweep() -> None:
         batches.sweep([cast(Any, live)], recovery.down.errors, cast(Any, home))
@@ -54,7 +54,7 @@ def test_folders_without_a_record_stay_until_all_outputs_are_compared(world: Wor
 
     sweep()
     assert (world.path / "4-aa").exists() == bool(waits_for)
-    assert home.may_sweep == (not waits_for)
+    assert home.may_delete == (not waits_for)
     live.opening, world.sink.is_away, world.releaser._not_before_s = "begun", False, 0.0
     world.complete(1)
     world.release(recovery)
@@ -66,7 +66,7 @@ def test_folders_without_a_record_stay_until_all_outputs_are_compared(world: Wor
 
 @pytest.mark.parametrize(
     ("condition", "is_left_out"),
-    [("SINK_UNSETTLED", False), ("SINK_EXPIRED", False), ("INPUT_EXPIRED", False), ("EXPRESSION_FAILED", True)],
+    [("SINK_UNSETTLED", False), ("SINK_EXPIRED", False), ("EXPRESSION_FAILED", True)],
 )
 @pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
 def test_a_region_is_waited_for_that_is_tried_again_or_down_because_the_home_may_be_older(
@@ -76,10 +76,10 @@ def test_a_region_is_waited_for_that_is_tried_again_or_down_because_the_home_may
     may have deleted them. A region that stays down for another reason compares nothing."""
     world.start(history=EPOCHS)
     live = SimpleNamespace(region=SimpleNamespace(name="l"), opening=None, compare=lambda: False)
-    home = SimpleNamespace(may_sweep=False)
+    home = SimpleNamespace(may_delete=False)
     batches = Batches(regions={}, logs=cast(Any, None), files=(), releasers=(world.releaser,))
     batches.sweep([cast(Any, live)], {"l": LogError(condition, "no")}, cast(Any, home))
-    assert home.may_sweep == is_left_out
+    assert home.may_delete == is_left_out
 
 
 @pytest.mark.parametrize("is_older", [False, True])
@@ -88,12 +88,12 @@ def test_a_sink_that_was_away_is_asked_again_although_there_is_nothing_to_releas
     """The batch may be idle for hours, or down. Until then, nothing in the home that no record names is deleted."""
     world.sink.is_away = True
     world.start(history=EPOCHS)
-    home = SimpleNamespace(may_sweep=False)
+    home = SimpleNamespace(may_delete=False)
     batches = Batches(regions={}, logs=cast(Any, None), files=(), releasers=(world.releaser,))
 
     def sweep() -> bool:
         batches.sweep([], {}, cast(Any, home))
-        return home.may_sweep
+        return home.may_delete
 
     assert not sweep()
     world.sink.is_away, world.sink.has = False, EPOCHS + is_older

@@ -106,7 +106,7 @@ class World:
 
     def __init__(self, store: Store, path: Path, sink: Sink, target: object) -> None:
         self.store, self.path, self.sink, self.target = store, path, sink, target
-        self.now_s, self.may_collect = 0.0, True
+        self.now_s, self.may_delete = 0.0, True
         home = SimpleNamespace(store=store, data_of=lambda name: LocalData(path), identity="deadbeef")
         topics = SimpleNamespace(first_positions=lambda topic: {0: 0})
         self.place = cast(Any, SimpleNamespace(home=home, topics=topics))
@@ -136,7 +136,7 @@ class World:
             self.store,
             lambda: self.now_s,
             history=History(checkpoints=history),
-            may_collect=lambda: self.may_collect,
+            may_delete=lambda: self.may_delete,
         )
         recovery.open()
         return recovery

@@ -1,6 +1,7 @@
 """An older copy of a home, of which not all sinks show it at once, and what it must not do until all were compared."""
 
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,6 +23,8 @@ from falkirk.runtime.spark.sinks.topic import TopicTarget
 from falkirk.runtime.spark.status import RegionStatus
 from falkirk.runtime.supervision.host import Host
 from falkirk.runtime.supervision.supervised import KEEPS, statuses
+from falkirk.runtime.supervision.supervised_batch import SupervisedBatch
+from falkirk.runtime.supervision.supervised_region import SupervisedRegion
 from falkirk.theory.frontier import EMPTY
 from falkirk.theory.ids import BatchId, EpochNumber, LogId
 from tests.support import wait_until
@@ -29,7 +32,7 @@ from tests.unit.kafka import test_sink_ages as ages
 from tests.unit.kafka.test_sink_ages import EPOCHS, LOG, SOURCE, Sink, World
 
 world = ages.world
-FAILED = SparkError("SINK_EXPIRED", "no")
+FAILED, FAILED_FOR_GOOD = SparkError("SINK_EXPIRED", "no"), SparkError("FUNCTION_FAILED", "no")
 
 
 class Topic(TopicTarget):
@@ -173,7 +176,7 @@ def test_a_stop_waits_for_a_comparison_which_asks_no_further_sink(direct: Direct
 def test_nothing_is_deleted_or_acknowledged_before_all_outputs_are_compared(world: World) -> None:
     """If the home is an older copy, the right one names the states and results that this one no longer needs, and reads
     input again that this one has read."""
-    world.may_collect = False
+    world.may_delete = False
     world.complete(2, upto=7)
     recovery = world.start()
     world.release(recovery)
@@ -181,7 +184,7 @@ def test_nothing_is_deleted_or_acknowledged_before_all_outputs_are_compared(worl
     assert all((world.path / f"{n}-aa").exists() for n in range(EPOCHS + 2))
     assert world.store.retained_from("b") is None
     assert recovery.acknowledged(LogId(SOURCE)) == EMPTY
-    world.may_collect = True
+    world.may_delete = True
     recovery.turn()
     assert not (world.path / "2-aa").exists()
     assert world.store.retained_from("b") is not None
@@ -218,11 +221,13 @@ def test_records_that_are_left_show_that_a_newer_home_deleted_the_others(
 @pytest.mark.parametrize("shows", ["nothing", "a newer home", "that records expired"])
 def test_a_region_that_waits_for_a_view_is_compared_meanwhile(shows: str) -> None:
     """It may wait for days. Otherwise, nothing in the home and in the hops would be deleted all this time."""
-    region, asked = cast(Any, RegionAtRest.__new__(RegionAtRest)), list[str]()
-    region._compared, region._ends = None, None
+    region, asked, shown = cast(Any, RegionAtRest.__new__(RegionAtRest)), list[str](), list[int]()
+    region._compared, region._ends, region._on_progress = None, None, partial(shown.append, 1)
     region.checkpoints = lambda: (SimpleNamespace(number=-1), SimpleNamespace(number=4))
 
-    def tail(name: str, ends: object, restored: int) -> Any:
+    def tail(name: str, ends: object, restored: int, *, keep: bool) -> Any:
+        assert keep, "its start need not read it again"
+        assert len(shown) == len(asked) + 1, "the coordinator sees that the host works"
         asked.append(name)
         assert (ends, restored) == ("ends", 4)
         if shows == "that records expired":
@@ -234,11 +239,11 @@ def test_a_region_that_waits_for_a_view_is_compared_meanwhile(shows: str) -> Non
             raise HomeError("SINK_AHEAD", "no")
 
     region._outputs = SimpleNamespace(names=("hop", "dead"), tail=tail, refuse_ahead=refuse_ahead)
-    home, error = SimpleNamespace(may_sweep=False), None
+    home, error = SimpleNamespace(may_delete=False), None
     live = cast(Any, SimpleNamespace(region=SimpleNamespace(name="l"), opening=None, compare=region.compare))
     batches = Batches(regions={}, logs=cast(Any, None), files=(), releasers=())
     batches.sweep([live], {}, cast(Any, home))
-    assert not home.may_sweep
+    assert not home.may_delete
     assert not asked, "its writers may still run"
     region._ends = "ends"  # from here on, it is fenced
     for _ in range(2):
@@ -247,28 +252,41 @@ def test_a_region_that_waits_for_a_view_is_compared_meanwhile(shows: str) -> Non
         except HomeError as refused:
             error = refused.condition
             break
-    assert (error, home.may_sweep) == ("SINK_AHEAD" if shows == "a newer home" else None, shows == "nothing")
+    assert (error, home.may_delete) == ("SINK_AHEAD" if shows == "a newer home" else None, shows == "nothing")
     assert asked == (["hop"] if shows == "that records expired" else ["hop", "dead"]), "it is read once"
+
+
+def unit_of(name: str, detail: str, *, is_compared: bool, is_live: bool = True) -> Any:
+    unit: Any = (SupervisedRegion if is_live else SupervisedBatch).__new__(
+        SupervisedRegion if is_live else SupervisedBatch
+    )
+    unit.status = RegionStatus(name=name, detail=detail)
+    unit.live = SimpleNamespace(opening=None, is_compared=is_compared)
+    unit._region = SimpleNamespace(releaser=SimpleNamespace(has_compared=is_compared))
+    return unit
 
 
 @pytest.mark.parametrize("may_delete", [False, True])
 def test_the_status_tells_that_old_data_is_kept(may_delete: bool) -> None:
-    def unit(name: str, detail: str, *, is_compared: bool) -> Any:
-        return SimpleNamespace(status=RegionStatus(name=name, detail=detail), is_compared=is_compared)
-
+    """A live region that is down for good compares nothing, and nobody waits for it. The sinks of a batch are asked."""
     made = {
-        "waits": unit("waits", "its sink does not answer", is_compared=False),
-        "starts": unit("starts", "", is_compared=False),
-        "runs": unit("runs", "skips a file", is_compared=True),
-        "fails": unit("fails", "", is_compared=False),
+        "waits": unit_of("waits", "its sink does not answer", is_compared=False, is_live=False),
+        "starts": unit_of("starts", "", is_compared=False),
+        "runs": unit_of("runs", "skips a file", is_compared=True),
+        "fails": unit_of("fails", "", is_compared=False),
+        "is down": unit_of("is down", "", is_compared=False),
+        "a batch": unit_of("a batch", "", is_compared=False, is_live=False),
     }
-    found = {s.name: s.detail for s in statuses(made, {"fails": FAILED}, {}, may_delete=may_delete)}
+    down = {"fails": FAILED, "is down": FAILED_FOR_GOOD, "a batch": FAILED_FOR_GOOD}
+    found = {s.name: s.detail for s in statuses(made, down, {}, may_delete=may_delete)}
     kept = "" if may_delete else f"; {KEEPS}"
     assert found == {
         "waits": f"its sink does not answer{kept}",
         "starts": "",
         "runs": "skips a file",
         "fails": f"SINK_EXPIRED: {FAILED}{kept}",
+        "is down": f"FUNCTION_FAILED: {FAILED_FOR_GOOD}",
+        "a batch": f"FUNCTION_FAILED: {FAILED_FOR_GOOD}{kept}",
     }
 
 
@@ -280,7 +298,7 @@ def test_a_host_collects_once_all_outputs_are_compared(monkeypatch: pytest.Monke
     monkeypatch.setattr("falkirk.runtime.supervision.host.KafkaLogs", lambda *parts: None)
     monkeypatch.setattr("falkirk.runtime.supervision.host.AllLogs", lambda *parts: SimpleNamespace(ends=None))
     monkeypatch.setattr("falkirk.runtime.supervision.host.begin_once", lambda *parts, **named: None)
-    home = SimpleNamespace(may_sweep=False, store=None)
+    home = SimpleNamespace(may_delete=False, store=None)
     host = cast(Any, Host.__new__(Host))
     host._context = SimpleNamespace(home=home, clock=time, recorder=SimpleNamespace(is_on=False))
     host._plan = SimpleNamespace(push=(), spare_checkpoints=0)
@@ -288,6 +306,6 @@ def test_a_host_collects_once_all_outputs_are_compared(monkeypatch: pytest.Monke
     host._units, host._regions, host._history, host._say, host._is_once = {}, {}, None, None, False
     host._new_protocol(SimpleNamespace(layout=None, full_history=()))
     (named,) = given
-    assert not named["may_collect"]()
-    home.may_sweep = True
-    assert named["may_collect"]()
+    assert not named["may_delete"]()
+    home.may_delete = True
+    assert named["may_delete"]()

@@ -15,9 +15,9 @@ class Machine:
 
     def __init__(self, place: Path, store: Store, name: str) -> None:
         self.spark, self.data = place / name, LocalData(place / "objects")
-        self.may_sweep = True
+        self.may_delete = True
         self.files = SharedCheckpoints(
-            "r", self.spark, self.data, store, LogId("pages"), may_sweep=lambda: self.may_sweep
+            "r", self.spark, self.data, store, LogId("pages"), may_delete=lambda: self.may_delete
         )
 
     def begin(self, batch: int = -1) -> str | None:

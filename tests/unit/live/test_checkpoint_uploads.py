@@ -149,11 +149,11 @@ def test_nothing_is_deleted_before_all_outputs_of_the_application_are_compared(
     first = machine("first")
     first.begin()
     (left := first.data / "former/7/state/0/0/8_a7.changelog").write_text("of the right backup")
-    first.may_sweep = False
+    first.may_delete = False
     first.commit(0)
     wait_until(lambda: not _work(), 20, "all work in the background")
     assert left.exists()
-    first.may_sweep = True
+    first.may_delete = True
     first.commit(1)
     wait_until(lambda: not left.exists(), 20, "the deletion")
 

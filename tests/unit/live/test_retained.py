@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from falkirk.recovery.decision_store import RegionRecord, Store, TailRecord
 from falkirk.runtime.spark.live import at_rest, checkpoint_files, query, region
 from falkirk.runtime.spark.live.query import LiveQuery
 from falkirk.runtime.spark.live.region import LiveRegion
@@ -13,7 +14,7 @@ from falkirk.runtime.supervision import host
 from falkirk.runtime.supervision.host import Host
 from falkirk.spark_setup.spark import RETAIN
 from falkirk.theory.history import History
-from falkirk.theory.ids import CheckpointNumber
+from falkirk.theory.ids import BatchId, CheckpointNumber, Incarnation
 from tests.clock import MovedClock
 
 #: More than Spark keeps by itself.
@@ -97,7 +98,11 @@ def test_spark_reads_it_when_the_query_starts(
 def test_a_region_that_may_delete_nothing_forgets_what_spark_may_delete() -> None:
     """Otherwise a rollback could choose a checkpoint that Spark has deleted."""
     live, aside = LiveRegion.__new__(LiveRegion), list[Any]()
-    live.retain, live._only = RETAINED, ()
+    live.retain, live._only, live._tails_of = RETAINED, (), ()
+    live.logs, live._store = (
+        cast(Any, SimpleNamespace(name="r")),
+        cast(Any, SimpleNamespace(keep_tails=lambda *_: None)),
+    )
     live._files = cast(
         Any, SimpleNamespace(set_aside=lambda batches, newest, retain: aside.append((batches, newest, retain)))
     )
@@ -108,3 +113,25 @@ def test_a_region_that_may_delete_nothing_forgets_what_spark_may_delete() -> Non
     before = live._checkpoints
     live.set_aside([CheckpointNumber(1), CheckpointNumber(4)])
     assert live._checkpoints is before, "others compare it by identity"
+
+
+def test_positions_of_outputs_do_not_accumulate_meanwhile(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each commit adds one, and each turn with a new checkpoint reads all of them."""
+    store.create_region("r", RegionRecord(fingerprint={}, start_offsets={}, partitions={}), {})
+    live, asked, keep = LiveRegion.__new__(LiveRegion), list[Any](), store.keep_tails
+    live.retain, live._only, live._tails_of, live._checkpoints, live._store = RETAINED, (), (), (), store
+    live.logs = cast(Any, SimpleNamespace(name="r"))
+    live._files = cast(Any, SimpleNamespace(set_aside=lambda *batches, **named: None))
+
+    def keep_tails(name: str, batches: Any) -> None:
+        asked.append(batches)
+        keep(name, batches)
+
+    monkeypatch.setattr(store, "keep_tails", keep_tails)
+    for number in range(20):
+        record = TailRecord(valid_from_commit=BatchId(number), incarnation=Incarnation(1), positions={})
+        store.observe_tail("r", record)
+        for _ in range(2):
+            live.set_aside([CheckpointNumber(3), CheckpointNumber(max(3, number - 2))])
+    assert [each.valid_from_commit for each in store.tails("r")] == [-1, 3, 17, 18, 19]
+    assert len(asked) == 15, "once for each new checkpoint that is kept"

@@ -98,6 +98,17 @@ def test_a_recovery_that_takes_nothing_back_reads_once_as_well(world: World) -> 
     assert world.reads == 1
 
 
+def test_a_comparison_keeps_what_the_start_reads(world: World) -> None:
+    """A region that waits for a view is compared first, and started later. A long tail takes minutes to verify."""
+    world.record(world.decide())
+    for _ in range(2):
+        assert len(list(world.outputs.tail(SENT, world.ends, RESTORED, keep=True).released_set)) == COVERED
+    assert world.tail() == list(range(COVERED))
+    assert world.reads == 1
+    assert world.tail() == list(range(COVERED))
+    assert world.reads == 2, "a start takes it: later ones read what was published since"
+
+
 def test_a_recovery_that_was_not_carried_out_leaves_all_results(world: World) -> None:
     """It was refused, because it would have taken published results back. Without them, the barrier has a hole."""
     world.decide()

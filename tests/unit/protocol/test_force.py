@@ -96,4 +96,4 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(RealHost, "figures", lambda self: [])
     host.start(force=force)
     assert opened == [force]
-    assert not host._context.home.may_sweep, "until all outputs are compared"
+    assert not host._context.home.may_delete, "until all outputs are compared"

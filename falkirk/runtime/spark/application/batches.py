@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from falkirk.errors import FalkirkError
 from falkirk.plan.batch import Batch
 from falkirk.recovery.ownership.folder import Home
-from falkirk.recovery.protocol.down import AGE_CONDITIONS, PASSING_CONDITIONS
+from falkirk.recovery.protocol.down import is_comparison_open
 from falkirk.runtime.spark.context import Context
+from falkirk.runtime.spark.epochs.allowance import DELETING_S, Allowance
 from falkirk.runtime.spark.epochs.at_rest import epoch_log_of
 from falkirk.runtime.spark.epochs.files import FileLog
 from falkirk.runtime.spark.epochs.jobs import Shared
@@ -42,14 +43,13 @@ class Batches:
             tried again will compare. home: learns that old data and other files without a record may be deleted, too.
         Raises: HomeError: `SINK_AHEAD`. SparkError: `SESSION_LOST`. LogError, StoreError.
         """
-        if not home.may_sweep:
-            is_open = PASSING_CONDITIONS | AGE_CONDITIONS
-            left_out = {name for name, error in down.items() if error.condition not in is_open}
+        if not home.may_delete:
+            left_out = {name for name, error in down.items() if not is_comparison_open(error)}
             fenced = [each for each in live if each.opening is None and each.region.name not in left_out]
             waits = not all(each.compare() for each in fenced)
             compared = [each.compare() for each in self.releasers]  # ask all of them
-            home.may_sweep = not waits and all(compared)
-        if home.may_sweep:
+            home.may_delete = not waits and all(compared)
+        if home.may_delete:
             for region in self.regions.values():
                 region.strays.drop_later()
 
@@ -72,7 +72,8 @@ def batches_of(
         called with the name of a batch that has recorded an epoch. may_work: returns whether batches may compute
         epochs now.
     """
-    logs = {batch.log: epoch_log_of(batch.logs(), context) for batch in batches}
+    allowance = Allowance(context.clock, DELETING_S)
+    logs = {batch.log: epoch_log_of(batch.logs(), context, allowance) for batch in batches}
     folders = {i.log: (i.name, i.folder) for b in batches for i in b.inputs if i.folder is not None}
     files = {log: FileLog(name, folder, context.home.store) for log, (name, folder) in folders.items()}
     releasers = {

@@ -6,15 +6,16 @@ from falkirk.declare.parts import JOBS, ROUNDS, UNFINISHED
 from falkirk.plan.region import BatchLogs
 from falkirk.recovery.protocol.ports import Checkpoint, Health, LogRange
 from falkirk.runtime.spark.context import Storage
+from falkirk.runtime.spark.epochs.allowance import Allowance
 from falkirk.runtime.spark.epochs.files import FileLog
 from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.ids import INITIAL, CheckpointNumber, EpochNumber, LogId, Offset, Positions
 
 
-def epoch_log_of(logs: BatchLogs, place: Storage) -> EpochLog:
-    """Return the log of a batch's epochs."""
-    return EpochLog(logs.log, logs.name, place.home.data_of(logs.name), place.home.store)
+def epoch_log_of(logs: BatchLogs, place: Storage, allowance: Allowance | None = None) -> EpochLog:
+    """Return the log of a batch's epochs. Args: allowance: as of `EpochLog`."""
+    return EpochLog(logs.log, logs.name, place.home.data_of(logs.name), place.home.store, allowance)
 
 
 class BatchAtRest:
@@ -25,6 +26,8 @@ class BatchAtRest:
 
     def __init__(self, logs: BatchLogs, place: Storage, epochs: EpochLog, files: Mapping[LogId, FileLog]) -> None:
         self.logs, self._place, self._store, self.epochs, self._files = logs, place, place.home.store, epochs, files
+        #: The checkpoints as of the last call, with the epochs of which they were made.
+        self._known: dict[EpochNumber, tuple[Epoch, Checkpoint]] = {}
 
     def health(self) -> Health:
         """See RegionPort."""
@@ -33,14 +36,19 @@ class BatchAtRest:
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """See RegionPort: the epochs with a saved state, if all epochs before them are complete."""
         kept = self._kept_from()
-        read, found = self._start_positions(), []
+        read, found = self._start_positions(), list[Checkpoint]()
+        known, self._known = self._known, {}
         if kept < 0:
             found.append(Checkpoint(number=INITIAL, read=self._read(read, {}), sent=EMPTY))
         for epoch in self.epochs.epochs():
             if not epoch.is_complete:
                 break
             if epoch.number >= kept and epoch.saved:
-                found.append(self._checkpoint(epoch))
+                made = known.get(epoch.number)
+                if made is None or made[0] is not epoch:  # the log returns the same object for an epoch that is settled
+                    made = epoch, self._checkpoint(epoch)
+                self._known[epoch.number] = made
+                found.append(made[1])
         return self._reachable(found)
 
     def cuts(self, after: EpochNumber) -> tuple[tuple[EpochNumber, OffsetFrontier], ...]:
@@ -118,7 +126,7 @@ class BatchAtRest:
         kept = [EpochNumber(number) for number in numbers]
         if kept[0] > self._kept_from():
             self._store.retain_from(self.logs.name, CheckpointNumber(kept[0]))
-            self.epochs.drop_states_below(kept[0])
+        self.epochs.drop_states_below(kept[0])  # a former call may have left some
         self.epochs.forget_states(kept)
 
     def set_aside(self, numbers: Sequence[CheckpointNumber]) -> None:

@@ -21,6 +21,7 @@ from falkirk.platform.data import DataPath, Manifest
 from falkirk.platform.durable import damaged
 from falkirk.recovery.decision_store import Store
 from falkirk.recovery.decision_store.values import CheckpointRecord, Decision
+from falkirk.runtime.spark.epochs.allowance import STATES_SHARE, Allowance
 from falkirk.runtime.spark.epochs.starts import Starts
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions
 from falkirk.theory.offsets import PartitionRange, positions_from_json, positions_to_json
@@ -90,10 +91,13 @@ class EpochLog:
     """The epochs of one batch.
 
     Args: name: the name of the log. region: the name of the batch. folder: contains the folders of the epochs.
+        allowance: limits deletions; None: nothing does.
     """
 
-    def __init__(self, name: LogId, region: str, folder: DataPath, store: Store) -> None:
-        self.name, self.folder = name, folder
+    def __init__(
+        self, name: LogId, region: str, folder: DataPath, store: Store, allowance: Allowance | None = None
+    ) -> None:
+        self.name, self.folder, self._allowance = name, folder, allowance or Allowance()
         self.region, self._store, self._starts = region, store, Starts(region, store)
         self._results_from = self._states_from = EpochNumber(0)
         #: The synced folders that are in no record yet, and the folders whose contents were checked, with their files.
@@ -302,39 +306,39 @@ class EpochLog:
         return self.folder / folder / f"_dead{topic}"
 
     def drop_results_below(self, number: EpochNumber) -> None:
-        """Delete the results of epochs before this one, which all sinks and readers have for good."""
+        """Delete the results of epochs before this one, which all sinks and readers have for good.
+
+        Once the allowance is used up, a later call deletes the rest. The same holds for states.
+        """
         if number > self._results_from:
-            self._drop(self._results_from, results_from=number, states_from=self._states_from)
-            self._results_from = number
+            free = [(e.number, e.folder) for e in self.epochs() if e.state != e.folder or e.number < self._states_from]
+            self._results_from = self._allowance.drop(free, self.drop, self._results_from, number)
+            self._forget()
 
     def drop_states_below(self, number: EpochNumber) -> None:
         """Delete the states saved before this epoch."""
         if number > self._states_from:
-            self._drop(self._states_from, results_from=self._results_from, states_from=number)
-            self._states_from = number
+            free = [(e.number, e.state) for e in self.epochs() if e.state != e.folder or e.number < self._results_from]
+            self._states_from = self._allowance.drop(free, self.drop, self._states_from, number, STATES_SHARE)
+            self._forget()
 
     def forget_states(self, kept: Sequence[EpochNumber]) -> None:
         """Drop the states between these epochs: nobody goes back to them. The results of these epochs stay."""
-        for epoch in self.epochs():
-            if not kept[0] < epoch.number < kept[-1] or epoch.number in kept or not epoch.saved:
-                continue
-            known = self._store.checkpoints(self.region, epoch.number)[0].metadata
+        needed = frozenset(kept)
+        due = [e for e in self.epochs() if e.saved and kept[0] < e.number < kept[-1] and e.number not in needed]
+        made = self._store.checkpoints(self.region, due[0].number) if due else ()
+        records = {each.number: each.metadata for each in made}
+        for epoch in self._allowance.limited(due, STATES_SHARE):
+            known = records[epoch.number]
             assert isinstance(known, dict), "epochs are recorded here"
             self._store.replace_checkpoint(self.region, epoch.number, known, {**known, "state": None, "saved": False})
             self._forgotten.add(epoch.number)
             if epoch.state is not None and (epoch.state != epoch.folder or epoch.number < self._results_from):
                 self.drop(epoch.state)
 
-    def _drop(self, first: EpochNumber, *, results_from: EpochNumber, states_from: EpochNumber) -> None:
-        """Delete the folders below either number. Args: first: all folders below this number are already deleted."""
-        for epoch in self.epochs():
-            if not first <= epoch.number < max(results_from, states_from):
-                continue
-            needed = {epoch.folder} if epoch.number >= results_from else set()
-            needed |= {epoch.state} if epoch.number >= states_from else set()
-            for folder in {epoch.folder, epoch.state} - needed - {None}:
-                self.drop(str(folder))
-        below = min(results_from, states_from)
+    def _forget(self) -> None:
+        """Forget the epochs of which nothing is left. So the next process does not delete them again."""
+        below = min(self._results_from, self._states_from)
         self._store.forget_epochs(DECISION, self.region, below)
         self._settled = tuple(e for e in self._settled if e.number >= below)
 

@@ -65,7 +65,7 @@ class States:
     def sweep(self, states: Iterable[BatchState], is_over: Callable[[], bool]) -> None:
         """Delete the files that no note names any more, neither in a saved state nor in these states.
 
-        For now, those of earlier processes may have to stay (`Home.may_sweep`). Then a later epoch deletes them.
+        For now, those of earlier processes may have to stay (`Home.may_delete`). Then a later epoch deletes them.
 
         Args: is_over: returns whether another run of the batch may have begun.
         Raises: StoreError: `HOME_TAKEN_OVER`.

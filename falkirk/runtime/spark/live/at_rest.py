@@ -5,7 +5,7 @@ use this module alone for an application that does not run.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from falkirk.errors import LogError, SparkError
 from falkirk.kafka_client.tail import Tail
@@ -36,6 +36,7 @@ class RegionAtRest:
     def __init__(self, logs: RegionLogs, place: Storage) -> None:
         self.logs, self._place, self._store = logs, place, place.home.store
         self._checkpoint = place.home.checkpoint(logs.name)
+        self._on_progress: Callable[[], None] = lambda: None
         self._outputs = Outputs(logs, place)
         #: The ends of the outputs, read after the last writer of this region ended; None: a writer may still run.
         self._ends: Positions | None = None
@@ -44,6 +45,8 @@ class RegionAtRest:
         #: Checkpoints with missing or torn files.
         self.damaged: set[BatchId] = set()
         self._only: tuple[BatchId, ...] = ()
+        #: The kept checkpoints for which positions of the outputs were last dropped.
+        self._tails_of: tuple[BatchId, ...] = ()
         self._files = checkpoint_files(place.home, logs)
         self._epochs_read = EpochsRead(logs.name, self._store, logs.views)
 
@@ -144,7 +147,7 @@ class RegionAtRest:
     def rewind(self, number: CheckpointNumber) -> None:
         """See RegionPort."""
         self._files.rewind(BatchId(number))
-        self._only = ()
+        self._only = self._tails_of = ()
 
     def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort."""
@@ -153,13 +156,23 @@ class RegionAtRest:
             if not self._only or self._only[0] != batches[0]:
                 self._store.retain_from(self.logs.name, CheckpointNumber(batches[0]))
             self._files.keep_only(batches)
-            self._store.keep_tails(self.logs.name, batches)
+            self._keep_tails(batches)
             if self.logs.views:
                 self._epochs_read.keep_from(batches[0])
             self._only = batches
 
     def set_aside(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort. Spark, which deletes old ones, does not run."""
+        self._keep_tails(tuple(BatchId(number) for number in numbers))
+
+    def _keep_tails(self, batches: tuple[BatchId, ...]) -> None:
+        """Drop positions of its outputs that these checkpoints don't need. No other copy of the home loses them.
+
+        An older checkpoint that is still there has an earlier position, and its readers go back further.
+        """
+        if batches != self._tails_of:
+            self._store.keep_tails(self.logs.name, batches)
+            self._tails_of = batches
 
     def _uncovered(self, tails: Iterable[Tail], start: Positions) -> int:
         """Count the published results of input from `start` on."""
@@ -184,7 +197,7 @@ class RegionAtRest:
         if self._compared is None and self._ends is not None:
             newest = BatchId(self.checkpoints()[-1].number)
             try:
-                tails = [self._outputs.tail(name, self._ends, newest) for name in self._outputs.names]
+                tails = [self._kept_tail(name, self._ends, newest) for name in self._outputs.names]
             except LogError as error:
                 if error.condition != "SINK_EXPIRED":
                     raise
@@ -193,6 +206,11 @@ class RegionAtRest:
                 self._outputs.refuse_ahead(*tails)
                 self._compared = True
         return self.is_compared
+
+    def _kept_tail(self, name: LogId, ends: Positions, newest: BatchId) -> Tail:
+        """Return what its start will read again, which may take long."""
+        self._on_progress()
+        return self._outputs.tail(name, ends, newest, keep=True)
 
     @property
     def is_compared(self) -> bool:
@@ -251,6 +269,6 @@ def checkpoint_files(home: Home, logs: RegionLogs) -> CheckpointFiles:
     folder = home.checkpoint(logs.name)
     if home.is_shared:
         return SharedCheckpoints(
-            logs.name, folder, home.data_of(logs.name), home.store, *logs.sources, may_sweep=lambda: home.may_sweep
+            logs.name, folder, home.data_of(logs.name), home.store, *logs.sources, may_delete=lambda: home.may_delete
         )
     return LocalCheckpoints(folder, *logs.sources)

@@ -350,6 +350,7 @@ class LiveRegion(RegionAtRest):
         """See RegionPort. While the query runs, `checkpoints` returns no others: Spark may delete these at any time."""
         newest = BatchId(self._checkpoints[-1].number if self._checkpoints else -1)
         self._files.set_aside([BatchId(number) for number in numbers], newest=newest, retain=self.retain)
+        super().set_aside(numbers)
         left = tuple(p for p in self._checkpoints if p.number >= numbers[-1] or p.number in numbers)
         if len(left) < len(self._checkpoints):
             self._checkpoints = left

@@ -61,14 +61,14 @@ class SharedCheckpoints(CheckpointFiles):
     """The checkpoints of a region in an object store.
 
     Args: name: the region. folder: the working copy, Spark's folder. data: the folder of the region in the object
-        store. topics: the input of the region. may_sweep: returns whether objects that no record names may be deleted.
+        store. topics: the input of the region. may_delete: returns whether objects that no record names may be deleted.
     """
 
     def __init__(
         self, name: str, folder: Path, data: DataPath, store: Store, *topics: LogId,
-        may_sweep: Callable[[], bool] = lambda: True,
+        may_delete: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
-        self._may_sweep = may_sweep
+        self._may_delete = may_delete
         self._name, self._spark, self._data, self._store, self._topics = name, folder, data, store, topics
         #: The recorded files, by path and first checkpoint. Only the owner needs them.
         self._files: dict[tuple[str, BatchId], StateFile] = {}
@@ -245,7 +245,7 @@ class SharedCheckpoints(CheckpointFiles):
         if self._copies is not None:
             self._copies[done.copy.batch] = done.copy
         self._upload, self._sent, self.waits_for = None, {}, ""
-        if not self._is_swept and self._may_sweep():
+        if not self._is_swept and self._may_delete():
             self._is_swept = True
             BackgroundCall(partial(self._delete_strays, self._own))
 
