@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 #: The time for an answer, the time for a connection, and the time after the first try in which others may begin. The
 #: main thread of a host asks too, and a host that shows nothing for 40 s is replaced. So the client repeats nothing,
-#: except in copies and in reads of Parquet files: it asks for each part this often, because nothing else repeats a part.
+#: except in copies and in reads of Parquet files. There it asks for each part this often, as nobody else repeats it.
 _ANSWER_S, _CONNECT_S, _TRIES_S, _PART_TRIES = 8.0, 5.0, 15.0, 3
 
 
@@ -282,7 +282,9 @@ class ObjectData(DataPath):
         from pyarrow import parquet
 
         files = [f"{self.key}/{name}" for name in self._rows()]
-        return self._ask(lambda: sum(parquet.read_metadata(file, filesystem=self._system).num_rows for file in files))
+        return self._ask(
+            lambda: sum(int(parquet.read_metadata(file, filesystem=self._system).num_rows) for file in files)
+        )
 
     def rows(self) -> list[str]:
         """See DataPath: files, so that Spark asks for no listing."""
