@@ -108,11 +108,9 @@ class Draft:
         varying = self.differences.varying_for(self.frame)
         if varying:
             return f"without the hop, each reader would compute {operation_name(varying[0])} itself"
-        return (
-            None
-            if self.ordered_by is None
-            else f"without the hop, each reader would read {self.ordered_by} in another order"
-        )
+        if self.ordered_by is not None:
+            return f"without the hop, each reader would read {self.ordered_by} in another order"
+        return None
 
     def needs_sequencer(self, keys: tuple[Any, ...], operation: str = "") -> str | None:
         """Return why a keyed step needs a hop before it, which fixes the order of records; None: it needs none.

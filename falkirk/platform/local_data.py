@@ -1,5 +1,6 @@
 """Local data: the data of a home in a folder of a file system that all its machines see."""
 
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -58,7 +59,9 @@ class LocalData(DataPath):
     def files(self) -> dict[str, int]:
         """See DataPath."""
         found = {}
-        for path in sorted(self.local.rglob("*")):
+        for path in sorted(
+            Path(root, name) for root, _, names in os.walk(self.local, onerror=_unless_gone) for name in names
+        ):
             with suppress(FileNotFoundError):  # renamed or deleted meanwhile, as a temporary file is
                 status = path.stat()
                 if S_ISREG(status.st_mode):
@@ -133,3 +136,9 @@ class LocalData(DataPath):
                 self.local.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
         shutil.rmtree(self.local, ignore_errors=True)
+
+
+def _unless_gone(error: OSError) -> None:
+    """Ignore a folder that another thread has deleted, or that is none. Raises: the error, if it is another one."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error

@@ -66,9 +66,19 @@ def try_lock(lock: int) -> bool:
 
 
 def write_holder(lock: int, says: str) -> None:
-    """Write the holder of a lock into its file."""
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, says.encode(), 0)
+    """Write the holder of a lock into its file.
+
+    On a full disk, a text can still be written over another one, but not into an empty file. So it comes first.
+
+    Raises: OSError: the file names nobody then. The name of a former holder would be wrong.
+    """
+    text = says.encode()
+    try:
+        os.pwrite(lock, text.ljust(os.fstat(lock).st_size), 0)
+    except OSError:
+        os.ftruncate(lock, 0)
+        raise
+    os.ftruncate(lock, len(text))
 
 
 def free(lock: int) -> None:

@@ -10,7 +10,6 @@ garbage lists, and what it misses it finds the next time.
 """
 
 import json
-import math
 import os
 import re
 import threading
@@ -57,8 +56,9 @@ T = TypeVar("T")
 
 
 #: The time for an answer, the time for a connection, and the time after the first try in which others may begin. The
-#: main thread of a host asks too, and a host that shows nothing for 40 s is replaced. So the client repeats nothing.
-_ANSWER_S, _CONNECT_S, _TRIES_S = 8.0, 5.0, 15.0
+#: main thread of a host asks too, and a host that shows nothing for 40 s is replaced. So the client repeats nothing,
+#: except in copies and in reads of Parquet files. There it asks for each part this often, as nobody else repeats it.
+_ANSWER_S, _CONNECT_S, _TRIES_S, _PART_TRIES = 8.0, 5.0, 15.0, 3
 
 
 def data_at(address: str) -> "ObjectData":
@@ -72,17 +72,21 @@ def data_at(address: str) -> "ObjectData":
     endpoint = endpoint_url()
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     try:
-        system = S3FileSystem(
-            endpoint_override=endpoint,
-            region=region or (resolve_s3_region(key.partition("/")[0]) if endpoint is None else None),
-            request_timeout=_ANSWER_S,
-            connect_timeout=_CONNECT_S,
-            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=1),
-            allow_delayed_open=True,  # one request for a small file, not three
+        region = region or (resolve_s3_region(key.partition("/")[0]) if endpoint is None else None)
+        system, patient = (
+            S3FileSystem(
+                endpoint_override=endpoint,
+                region=region,
+                request_timeout=_ANSWER_S,
+                connect_timeout=_CONNECT_S,
+                retry_strategy=AwsStandardS3RetryStrategy(max_attempts=tries),
+                allow_delayed_open=True,  # one request for a small file, not three
+            )
+            for tries in (1, _PART_TRIES)
         )
     except OSError as error:
         raise _store_error(address, error) from error
-    return ObjectData(system, scheme, key)
+    return ObjectData(system, scheme, key, patient=patient)
 
 
 def _store_error(where: object, error: Exception) -> StoreError:
@@ -133,15 +137,17 @@ class ObjectData(DataPath):
     """A folder or file in an object store.
 
     Args: system: pyarrow's. scheme: of Spark's paths. key: the bucket, and the path in it. written: shared by all
-        paths of a home in this process. known: the sizes of the files of a folder, according to its manifest.
+        paths of a home in this process. known: the sizes of the files of a folder, according to its manifest. patient:
+        pyarrow's, for copies and for reads of Parquet files: it repeats requests itself. None: `system`.
     """
 
-    __slots__ = ("_known", "_scheme", "_system", "_written", "key")
+    __slots__ = ("_known", "_patient", "_scheme", "_system", "_written", "key")
 
     def __init__(
         self, system: FileSystem, scheme: str, key: str, written: KnownFiles | None = None,
-        known: Mapping[str, int] | None = None,
+        known: Mapping[str, int] | None = None, *, patient: FileSystem | None = None,
     ) -> None:  # fmt: skip
+        self._patient = system if patient is None else patient
         self._system, self._scheme, self.key = system, scheme, key.rstrip("/")
         self._written, self._known = written or KnownFiles(), known
 
@@ -150,7 +156,10 @@ class ObjectData(DataPath):
         if self._known is not None:
             start = f"{name}/"
             known = {n.removeprefix(start): size for n, size in self._known.items() if n.startswith(start)}
-        return ObjectData(self._system, self._scheme, f"{self.key}/{name}", self._written, known)
+        return self._with(f"{self.key}/{name}", known)
+
+    def _with(self, key: str, known: Mapping[str, int] | None) -> "ObjectData":
+        return ObjectData(self._system, self._scheme, key, self._written, known, patient=self._patient)
 
     def __str__(self) -> str:
         return f"{self._scheme}://{self.key}"
@@ -200,13 +209,13 @@ class ObjectData(DataPath):
     def copy_from(self, file: Path) -> tuple[int, int]:
         """See DataPath."""
         with open(file, "rb"):  # a missing one is no fault of the object store
-            return self._ask(lambda: self._write_from(file), within_s=math.inf)
+            return self._ask(lambda: self._write_from(file))
 
     def copy_to(self, file: Path, size: int, checksum: int) -> None:
         """See DataPath."""
 
         def copy(to: BinaryIO) -> tuple[int, int]:
-            found = self._ask(lambda: self._read_into(to), within_s=math.inf)
+            found = self._ask(lambda: self._read_into(to))
             require_content(found, (size, checksum), self)
             return found
 
@@ -262,15 +271,20 @@ class ObjectData(DataPath):
             if contents and self._checksum(name, size) != checksum:
                 raise self._damaged(name, "a file does not have the content that was written.")
         known = {name: size for name, (size, _) in manifest.items()}
-        return ObjectData(self._system, self._scheme, self.key, self._written, known)
+        return self._with(self.key, known)
 
     def arrow(self) -> tuple[FileSystem, list[str]]:
         """See DataPath."""
-        return self._system, [f"{self.key}/{name}" for name in self._rows()]
+        return self._patient, [f"{self.key}/{name}" for name in self._rows()]
 
     def count_rows(self) -> int:
         """See DataPath."""
-        return self._ask(super().count_rows)
+        from pyarrow import parquet
+
+        files = [f"{self.key}/{name}" for name in self._rows()]
+        return self._ask(
+            lambda: sum(int(parquet.read_metadata(file, filesystem=self._system).num_rows) for file in files)
+        )
 
     def rows(self) -> list[str]:
         """See DataPath: files, so that Spark asks for no listing."""
@@ -320,26 +334,25 @@ class ObjectData(DataPath):
             return checksum
 
     def _write_from(self, file: Path) -> tuple[int, int]:
-        with open(file, "rb") as source, self._system.open_output_stream(self.key) as to:
+        with open(file, "rb") as source, self._patient.open_output_stream(self.key) as to:
             return copy_parts(source, to.write)
 
     def _read_into(self, file: BinaryIO) -> tuple[int, int]:
         file.seek(0)
         file.truncate()
-        with self._system.open_input_stream(self.key) as source:
+        with self._patient.open_input_stream(self.key) as source:
             return copy_parts(source, file.write)
 
     def _write(self, content: bytes) -> None:
         with self._system.open_output_stream(self.key) as file:
             file.write(content)
 
-    def _ask(self, request: Callable[[], T], *, within_s: float = _TRIES_S) -> T:
-        """Return the answer of the object store. Every request may be repeated.
+    def _ask(self, request: Callable[[], T]) -> T:
+        """Return the answer of the object store. Every request may be repeated, within `_TRIES_S`.
 
-        Args: within_s: no try begins later than this after the first one. A large file may take longer.
         Raises: FileNotFoundError. StoreError: `DATA_AWAY`; `DATA_UNUSABLE`, at once.
         """
-        until_s = time.monotonic() + within_s
+        until_s = time.monotonic() + _TRIES_S
         for pause_s in (*_PAUSES_S, None):
             try:
                 return request()

@@ -18,21 +18,21 @@ REDRIVE_TAKEN_OVER = Condition(
 REDRIVE_REFUSED_EFFECT = Condition(
     "REDRIVE_REFUSED",
     GuaranteeError,
-    "{count:,} dead letters are not sent again: their records may have other results, or are in a state, and would "
-    "count twice.",
+    "{count:,} of the dead letters must not be sent again: the input may have other results, or be in a state, and "
+    "would count twice.",
     hint="Correct the function and use falkirk rollback.",
 )
 REDRIVE_REFUSED_REPLAY = Condition(
     "REDRIVE_REFUSED",
     GuaranteeError,
-    "{count:,} dead letters are not sent again: a replay may give results of their records, and these would count "
-    "twice.",
+    "{count:,} of the dead letters must not be sent again: a replay may give results of the input, and these would "
+    "count twice.",
     hint="Declare the functions with @fk.deterministic, if that is true, or use falkirk rollback.",
 )
 REDRIVE_REFUSED_CHECKPOINT = Condition(
     "REDRIVE_REFUSED",
     GuaranteeError,
-    "{count:,} dead letters are not sent again yet: no checkpoint covers their records, so a replay may give results "
-    "of them, and these would count twice.",
+    "{count:,} of the dead letters must not be sent again yet: no checkpoint covers the input, so a replay may give "
+    "results of it, and these would count twice.",
     hint="Run falkirk redrive again after the next checkpoint of the region.",
 )

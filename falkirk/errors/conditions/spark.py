@@ -326,7 +326,7 @@ SINK_AHEAD_EPOCHS = Condition(
 RELEASE_FAILED_STOP = Condition(
     "RELEASE_FAILED",
     SparkError,
-    "a stop interrupted a release.",
+    "a stop interrupted {what}.",
     certainty="maybe",
 )
 RELEASE_FAILED_TARGET = Condition(

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -66,6 +67,8 @@ class Home:
         #: records. They may be an older copy, and the right one names these files. Meanwhile these stay: files without
         #: a record, old states and results, records of hops and clocks and old HTTP requests. No input is acknowledged.
         self.may_delete = True
+        #: Whether the lock of an owner by a lease still has to be taken, or to name this process.
+        self._is_unnamed, self._naming = False, threading.Lock()
         # If this process took over from an owner whose lease was over, that one may still hold locks.
         #: The machine and the generation of that one.
         self.replaced: tuple[str, int] | None = None
@@ -120,16 +123,27 @@ class Home:
             return False
         self.leased_s = began_s
         self.replaced = None if seen is None or not is_over else (seen.machine, seen.generation)
-        with contextlib.suppress(OSError):  # a full disk
-            (self.path / LEASED).touch(mode=0o600)
         with contextlib.suppress(OSError):  # a full disk; the store says who owns the home
-            if locks.take_soon(self._lock):
-                locks.write_holder(self._lock, str(pid))
-            else:
-                former, self._lock = self._lock, locks.replace(self.path, locks.OWNER, str(pid))
-                os.close(former)
+            (self.path / LEASED).touch(mode=0o600)
+        self._is_unnamed = True
+        self.name_owner()
         self.store.signing_key()
         return True
+
+    def name_owner(self) -> None:
+        """Take the lock of an owner by a lease, and write this process into it, unless that is done.
+
+        It fails on a full disk, so each renewal of the lease calls this. By the lock, a process that waits knows that
+        it may end this one if it is suspended."""
+        with self._naming, contextlib.suppress(OSError):
+            if not self._is_unnamed:
+                return
+            if locks.take_soon(self._lock):
+                locks.write_holder(self._lock, str(os.getpid()))
+            else:
+                former, self._lock = self._lock, locks.replace(self.path, locks.OWNER, str(os.getpid()))
+                os.close(former)
+            self._is_unnamed = False
 
     def _end_former(self, former: Lease) -> None:
         """Kill the process of a former owner and what it has started, if it is on this machine."""
@@ -276,7 +290,9 @@ class Home:
     def close(self) -> None:
         """Release the lock and the store."""
         self.store.close()
-        os.close(self._lock)
+        with self._naming:  # the keeper of the lease may still renew
+            self._is_unnamed = False
+            os.close(self._lock)
 
     def __enter__(self) -> "Home":
         return self

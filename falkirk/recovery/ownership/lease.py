@@ -189,6 +189,7 @@ class LeaseKeeper:
                 self._end_with(error)
             return
         self._renewed_s = renewed_s
+        self._home.name_owner()
 
     def check(self) -> None:
         """End the process if its lease may soon be over."""

@@ -4,7 +4,7 @@ All other kept data (records of logs, positions of outputs, marks) follows from 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from falkirk.recovery.protocol.layout import Layout
 from falkirk.recovery.protocol.ports import Checkpoint
@@ -14,20 +14,24 @@ from falkirk.theory.history import History, Moment
 
 NO_HISTORY = History()
 #: If the newest checkpoint of a region is later than the one before by more than this, the time between them counts as
-#: this time. Somebody may have set the clock forward, and the history would go with one checkpoint.
+#: this time, or as the time between the looks at both by a clock that nobody can set. Somebody may have set the clock
+#: forward, and the history would go with one checkpoint.
 STEP_MAX_S = 600.0
 
 
 class RetainedCheckpoints:
     """The kept checkpoints of each region. Args: as of `RecoveryProtocol`."""
 
-    def __init__(self, layout: Layout, history: History, full_history: frozenset[str]) -> None:
-        self._layout, self._history, self._full_history = layout, history, full_history
+    def __init__(
+        self, layout: Layout, history: History, full_history: frozenset[str], clock: Callable[[], float]
+    ) -> None:
+        self._layout, self._history, self._full_history, self._clock = layout, history, full_history, clock
         #: The last answer for each region, because several ask in each turn.
         self._known: dict[str, tuple[tuple[Checkpoint, ...], Frontier, tuple[Checkpoint, ...]]] = {}
 
-        #: For each region, when its newest checkpoint was made, and the time that has passed at least.
-        self._times: dict[str, tuple[float, float]] = {}
+        #: For each region, when its newest checkpoint was made, the time that has passed at least, and when this
+        #: checkpoint was seen first, by the clock of this process.
+        self._times: dict[str, tuple[float, float, float]] = {}
 
     def of(self, name: str, checkpoints: tuple[Checkpoint, ...], watermark: Frontier) -> tuple[Checkpoint, ...]:
         """Return the checkpoints to keep up to the newest one within the retained watermark, oldest first.
@@ -49,17 +53,19 @@ class RetainedCheckpoints:
         return tuple(older[i] for i in rule.checkpoints_to_keep(_moments(older), self._history, now_s, sure_s))
 
     def _sure_s(self, name: str, now_s: float) -> float:
-        """Return the time of a region's newest checkpoint if nobody has set the clock forward since the last look.
+        """Return the time of a region's newest checkpoint if nobody has set the clock forward since the last one.
 
-        It may be earlier than the right time, after a pause or a rollback. Then the history stays longer.
+        It may be earlier than the right time, after a pause of the machine or a rollback. Then the history stays
+        longer.
         """
-        seen_s, sure_s = self._times.get(name, (-math.inf, -math.inf))
-        if math.isinf(seen_s):
-            sure_s = now_s
-        elif now_s > seen_s:
-            sure_s += min(now_s - seen_s, STEP_MAX_S)
-        sure_s = min(sure_s, now_s)
-        self._times[name] = now_s, sure_s
+        if name not in self._times or math.isinf(self._times[name][0]):  # the initial state has no time
+            self._times[name] = now_s, now_s, self._clock()
+        made_at_s, sure_s, seen_at_s = self._times[name]
+        if now_s != made_at_s:
+            seen_again_s = self._clock()
+            passed_s = max(STEP_MAX_S, seen_again_s - seen_at_s)
+            sure_s = min(sure_s + max(0.0, min(now_s - made_at_s, passed_s)), now_s)
+            self._times[name] = now_s, sure_s, seen_again_s
         return sure_s
 
 

@@ -66,7 +66,7 @@ class RecoveryProtocol:
         self._say, self._on_failure = say, on_failure
         self._before_start, self._may_start, self._may_delete = before_start, may_start, may_delete
         self.down = Down(layout, clock)
-        self._kept = RetainedCheckpoints(layout, history, frozenset(full_history))
+        self._kept = RetainedCheckpoints(layout, history, frozenset(full_history), clock)
         self._marks = Marks(layout, store, live)
         self.watermarks = Watermarks(layout, regions, self._marks, live, spare)
         self._cut_off = False

@@ -132,8 +132,8 @@ class Coordinator:
             (home.path / COUNTS_FILE).unlink(missing_ok=True)
             fruitless = 0
             while not self._stopping.is_set():
-                require_charge_if_reachable(home.store)  # the processes that the home names may be of another owner
                 self.pulse.rest()
+                require_charge_if_reachable(home.store)  # the processes that the home names may be of another owner
                 for record in home.kill_leftovers(spare_pid=self.standby.pid):
                     self._say(f"killed {record.role} {record.pid} of a former run")
                 self._await_executors()
@@ -160,7 +160,7 @@ class Coordinator:
             home.kill_leftovers()
 
     def _pause(self, seconds: float) -> bool:
-        self.pulse.rest()
+        self.pulse.rest_as_other()
         self.standby.watch_waiting(self._path)
         return self._stopping.wait(seconds)
 
@@ -181,9 +181,9 @@ class Coordinator:
     def _await_executors(self) -> None:
         """Wait until no executor of a former run can still write. The wait has no limit."""
         since_s, said = time.monotonic(), ""
-        while not self._rests():
+        while not self._rest_or_stop():
             try:
-                await_executors(self._path, since_s=since_s, say=self._say, is_stopping=self._rests)
+                await_executors(self._path, since_s=since_s, say=self._say, is_stopping=self._rest_or_stop)
                 return
             except HomeError as error:
                 if error.condition != "LEFTOVER_ALIVE":
@@ -193,15 +193,15 @@ class Coordinator:
                 said = error.message
             self._stopping.wait(ALIVE_PAUSE_S)
 
-    def _rests(self) -> bool:
-        """Return whether to stop. A wait asks this: its length is no fault of the loop."""
+    def _rest_or_stop(self) -> bool:
+        """Note that the coordinator waits: its length is no fault of the loop. Return whether to stop."""
         self.pulse.rest()
         return self._stopping.is_set()
 
     def _await_space(self) -> None:
         """Wait until the home can be written. On a full disk a host would end at once."""
         waited = False
-        while not self._rests():
+        while not self._rest_or_stop():
             try:
                 write_atomically(self._path / "space", " " * SPACE_BYTES)
                 (self._path / "space").unlink()

@@ -15,6 +15,7 @@ Positions are seen at each poll, so times are exact to half a second, and a repl
 shows a least rate. Offsets count as records, including those that end transactions.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ from falkirk.runtime.spark.live.region import LiveRegion
 from falkirk.theory.delivery import SourcePartition
 from falkirk.theory.ids import BatchId, Offset
 from falkirk.theory.objective import Measurements
+
+log = logging.getLogger("falkirk")
 
 #: A replay of at least this time has a rate; a shorter one has only a least rate.
 MEASURABLE_S = 2.0
@@ -37,6 +40,7 @@ _INPUT_S = 1.0
 #: look, the machine stood still, or somebody has set its clock. No measurement uses such a time.
 STILL_S = 40.0
 #: Nobody looks from the death until the host polls. A longer restart counts as one in which the machine stood still.
+#: The log says so, because it may have been a slow one.
 RESTART_MAX_S = 600.0
 
 
@@ -73,6 +77,8 @@ class StartMeasurement:
         self._read, self._read_at_s, self._unread_at_s = 0, now_s, now_s
         #: The time from the death until the first record was read. None: it was not measured.
         self.restart_s: float | None = None
+        #: The same time if it is too long, or negative, and so counts as a fault of the clock.
+        self.ignored_s: float | None = None
         self.is_done = self._waited == 0
 
     def update(self, positions: Mapping[SourcePartition, Offset], now_s: float) -> None:
@@ -88,7 +94,10 @@ class StartMeasurement:
             return
         if self._read == 0 and self._began_s is not None:
             restart_s = now_s - self._began_s
-            self.restart_s = restart_s if 0 <= restart_s <= RESTART_MAX_S else None
+            if 0 <= restart_s <= RESTART_MAX_S:
+                self.restart_s = restart_s
+            else:
+                self.ignored_s = restart_s
         if read > self._read:
             self._read, self._read_at_s = read, now_s
         self.is_done = self._waited - read <= max(_REST * self._waited, _REST_OFFSETS * len(self._ends))
@@ -139,6 +148,11 @@ class RegionMeasurements:
             start.update(read_ends(self._context, self._live.region.name), now_s)
         if start is not None and (start.is_done or last > self._last):
             self._start = None
+            if start.ignored_s is not None:
+                log.warning(
+                    "%s: its restart took %.0f s by the clock. Times from 0 to %.0f s are measured for recover_within.",
+                    self._live.region.name, start.ignored_s, RESTART_MAX_S,
+                )  # fmt: skip
             self._update(lambda known: start.added_to(known, standby=self._launch.standby))
         if last > self._last:
             self._take_in(last, now_s)

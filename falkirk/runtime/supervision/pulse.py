@@ -24,10 +24,12 @@ class Pulse:
         self.hosts = 0
         #: Whether the present host has reported.
         self.has_reported = False
+        #: Whether the coordinator waits, so that no host of its own runs.
+        self._rests = False
 
     def begin(self) -> None:
         """Note that the coordinator starts a host."""
-        self._limit_s, self.has_reported = self._at_start_s, False
+        self._limit_s, self.has_reported, self._rests = self._at_start_s, False, False
         self._turned_at_s = self._reported_at_s = self._clock()
         self.hosts += 1
 
@@ -36,17 +38,25 @@ class Pulse:
         self._turned_at_s = self._clock()
 
     def rest(self) -> None:
-        """Note that the coordinator waits for another process that runs the application."""
-        self._turned_at_s = self._reported_at_s = self._clock()
+        """Note that the coordinator waits before it starts a host, for example for space on the disk.
+
+        The wait is no fault of the coordinator, so it stays healthy. But no host reports, and `silent_s` says so.
+        """
+        self._turned_at_s, self._rests, self.has_reported = self._clock(), True, False
+
+    def rest_as_other(self) -> None:
+        """Note that the coordinator waits for another process that runs the application, and so misses no report."""
+        self.rest()
+        self._reported_at_s = self._clock()
 
     def note_report(self, limit_s: float) -> None:
         """Note that the host has reported. Args: limit_s: a host that is silent for longer hangs."""
-        self._limit_s, self.has_reported = limit_s, True
+        self._limit_s, self.has_reported, self._rests = limit_s, True, False
         self._reported_at_s = self._clock()
 
     @property
     def silent_s(self) -> float:
-        """The time since the last report of the host."""
+        """The time since the last report of a host, or since the start of the present one."""
         return self._clock() - self._reported_at_s
 
     def look(self) -> None:
@@ -57,7 +67,7 @@ class Pulse:
         """Return why the application is not healthy; empty: it is."""
         if (still_s := self._silent_s(self._turned_at_s)) > TURN_S:
             return f"the coordinator has not looked at its host for {still_s:.0f} s"
-        if (silent_s := self._silent_s(self._reported_at_s)) > self._limit_s:
+        if not self._rests and (silent_s := self._silent_s(self._reported_at_s)) > self._limit_s:
             return f"the host has been silent for {silent_s:.0f} s"
         return ""
 

@@ -50,7 +50,8 @@ class LoopFiles(ABC):
         Call it before the notes are read that say which files to keep. A file that another run saves later is no
         candidate, so it stays, although these notes do not name it.
 
-        Args: only_own: only those that this object has saved.
+        Args: only_own: no saved file of another run. If the home is an older copy, the right one may name such files.
+            Files of a working copy may be candidates in any case: a start reads them again.
         """
 
     @abstractmethod
@@ -119,7 +120,10 @@ class SharedLoopFiles(LoopFiles):
         return {name: [*measured] for name, measured in zip(new, found, strict=True)}
 
     def candidates(self, *, only_own: bool = False) -> set[str]:
-        """See LoopFiles. Besides objects, all files of the working copy are candidates."""
+        """See LoopFiles. Besides objects, all files of the working copy are candidates, also those of `require`.
+
+        With `only_own`, copies of listed objects of other runs are none.
+        """
         found = paths_in(self.folder) | self._written
         if only_own:
             return found - ((self._listed or set()) - self._written)
@@ -159,7 +163,7 @@ class RecomputedLoopFiles(SharedLoopFiles):
         return {name: [*measure(self.folder / name)] for name in names}
 
     def candidates(self, *, only_own: bool = False) -> set[str]:
-        """See LoopFiles."""
+        """See LoopFiles. They are in the working copy alone."""
         return paths_in(self.folder)
 
     def sweep(self, candidates: set[str], keep: set[str]) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from falkirk.recovery.protocol.down import PASSING_CONDITIONS
+
 
 class Announced:
     """The lines about the processors of one application. Args: name: of the application."""
@@ -14,7 +16,7 @@ class Announced:
 
     def line(self, status: Mapping[str, Any]) -> str | None:
         """Return the line for a new status, if there is one. Those that failed for good do not count."""
-        counted = [region for region in status["regions"] if region["state"] != "failed"]
+        counted = [region for region in status["regions"] if not _failed_for_good(region)]
         all_run = bool(counted) and all(region["state"] == "running" for region in counted)
         if not all_run:
             self._all_run = None if self._all_run is None else False
@@ -22,6 +24,11 @@ class Announced:
         before, self._all_run = self._all_run, True
         if before:
             return None
-        failed = [region["name"] for region in status["regions"] if region["state"] == "failed"]
+        failed = [region["name"] for region in status["regions"] if _failed_for_good(region)]
         which = "all processors run" if not failed else f"all processors but {', '.join(failed)} run"
         return f"{self._name}: {which}{' again' if before is False else ''}"
+
+
+def _failed_for_good(region: Mapping[str, Any]) -> bool:
+    """Return whether a processor stays down. After some failures it is tried again."""
+    return region["state"] == "failed" and region.get("condition") not in PASSING_CONDITIONS

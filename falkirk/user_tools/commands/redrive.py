@@ -140,7 +140,7 @@ _MEANING = {
     "results": "are results that their topic or table refused: fix that (max.message.bytes), then use falkirk rollback",
     "rows_of_files": "are rows of files: fix them, and put them into the folder in a file with another name",
     "rows_of_functions": "are rows on which a function failed, not records of a source: use falkirk rollback",
-    "had_effect": "come from records that have had another effect",
+    "had_effect": "come from records that may have had another effect",
     "may_change": "may become results in a replay",
     "uncovered": "may become results in a replay, until a checkpoint covers their records",
     "cancelled": "were made invalid by a rollback: their records were processed again",

@@ -135,12 +135,15 @@ def test_a_stranger_gets_nothing_and_stops_nothing(spark: SparkSession, broker: 
     stranger = Stranger(spark)
     with stranger.attacking():
         query = counts.write(fk.Kafka(out, key="word"), kafka=wire.bootstrap, home=str(home), interval="2 seconds")
-        for number in range(1, CHECKPOINTS + 1):
-            attacked = len(stranger.ports)
-            wire.send(events, [{"word": SECRET}])
-            wire.await_count(out, number, query)
-            await_one(query, partial(stranger.has_found_more_than, attacked), "the ports of the next batch")
-        settle(query)
+        try:
+            for number in range(1, CHECKPOINTS + 1):
+                attacked = len(stranger.ports)
+                wire.send(events, [{"word": SECRET}])
+                wire.await_count(out, number, query)
+                await_one(query, partial(stranger.has_found_more_than, attacked), "the ports of the next batch")
+            settle(query)
+        finally:
+            query.stop()
     assert query.status[0].restarts == 0, f"FALKIRK_SEED={SEED}"
     assert Counter(row["version"] for row in wire.rows(out)) == dict.fromkeys(range(1, CHECKPOINTS + 1), 1)
     assert stranger.received == b""

@@ -26,3 +26,17 @@ def test_a_new_host_that_starts_with_nothing_is_no_standstill_that_never_ends() 
 
 def test_those_that_failed_for_good_are_named() -> None:
     assert lines("running failed", "failed failed") == ["shop: all processors but b run", None]
+
+
+def test_a_processor_that_is_tried_again_runs_again() -> None:
+    """Somebody has a transaction open in its output, and commits it later."""
+    announced = Announced("shop")
+    a = {"name": "a", "state": "running", "condition": ""}
+    found = [
+        announced.line({"regions": [a, {"name": "b", "state": state, "condition": condition}]})
+        for state, condition in (
+            ("failed", "SINK_UNSETTLED"), ("running", ""), ("failed", "SINK_UNSETTLED"), ("running", ""),
+            ("failed", "INPUT_EXPIRED"),
+        )
+    ]  # fmt: skip
+    assert found == [None, "shop: all processors run", None, "shop: all processors run again", None]

@@ -150,3 +150,11 @@ def test_a_late_row_of_a_micro_batch_is_like_one_on_which_a_function_failed() ->
     content = {"reason": "late", "region": "first", "value": "{}", "source": "clicks", "partition": 1, "offset": 7}
     letter = parse_letter("counts", None, json.dumps(content).encode(), SOURCES)
     assert (letter.kind, letter.origin, letter.is_whole) == ("input", ("events", 1, 7), False)
+
+
+@pytest.mark.parametrize(
+    ("count", "begin"), [(1, "1 of the dead letters must"), (2_000, "2,000 of the dead letters must")]
+)
+def test_the_refusals_fit_one_letter_and_many(count: int, begin: str) -> None:
+    told = [error.message for error in refusals({"had_effect": count, "may_change": count, "uncovered": count})]
+    assert [text.startswith(f"{begin} not be sent again") for text in told] == [True] * 3

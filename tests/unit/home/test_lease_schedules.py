@@ -85,7 +85,7 @@ class Process:
             if self.dies:
                 self.ended = True
                 return
-            home: Any = SimpleNamespace(store=self, leased_s=self.clock(), path="home")
+            home: Any = SimpleNamespace(store=self, leased_s=self.clock(), path="home", name_owner=lambda: None)
             self.keeper = LeaseKeeper(home, LASTS_S, lambda text: None, end=self._end, clock=self.clock)
             self._renewed_s = self.clock()
 

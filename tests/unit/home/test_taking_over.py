@@ -23,7 +23,7 @@ from falkirk.platform import locks, processes
 from falkirk.recovery.decision_store import Lease
 from falkirk.recovery.ownership import folder
 from falkirk.recovery.ownership.folder import Home, open_home, waiting_home
-from falkirk.recovery.ownership.lease import await_home
+from falkirk.recovery.ownership.lease import LeaseKeeper, await_home
 from falkirk.recovery.ownership.process_records import ProcessRecord
 from falkirk.user_tools.commands.running import home_of
 from tests.support import suspend, wait_until
@@ -92,11 +92,19 @@ def test_an_owner_whose_disk_is_full_takes_the_lease(home: Path, monkeypatch: py
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    write = locks.write_holder
     monkeypatch.setattr(locks, "write_holder", full)
-    with awaited(home) as taken:
+    with awaited(home) as taken, open(home / locks.OWNER) as file:
+        lock = file.fileno()
         assert taken.store.lease() is not None
         assert taken.leased_s is not None
         assert locks.is_held(home, locks.OWNER)
+        keeper = LeaseKeeper(taken, LASTS_S, print)
+        keeper.renew()
+        assert locks.said(lock) == ""
+        monkeypatch.setattr(locks, "write_holder", write)
+        keeper.renew()
+        assert locks.said(lock) == str(os.getpid()), "else a takeover from this process would be refused"
 
 
 def test_a_suspended_owner_on_this_machine_is_killed(home: Path) -> None:

@@ -60,7 +60,7 @@ def test_its_probes_are_answered_while_a_pod_waits() -> None:
     site = MetricsSite(metrics := Metrics("shop", pulse))
     probes = [container()[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")]
     assert all(probe["path"] in site.paths() and probe["port"] == "metrics" for probe in probes)
-    pulse.rest()
+    pulse.rest_as_other()
     assert metrics.health()[0]
     assert {probe["path"] for probe in probes} == {"/health"}, "another one is not answered while a pod waits"
     assert not metrics.ready()[0]

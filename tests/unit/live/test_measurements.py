@@ -179,6 +179,21 @@ def test_a_restart_in_which_the_machine_stood_still_is_not_measured(took_s: floa
     assert known.restart_s == (found_s or 8.0)
 
 
+@pytest.mark.parametrize(("death_s", "lines"), [(500.0, 0), (700.0, 1)])
+def test_a_restart_that_is_too_long_to_be_measured_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, death_s: float, lines: int
+) -> None:
+    """It may have been a slow one. Nobody would know that the objective was missed."""
+    region, first = Region(monkeypatch), opening(50, 3)
+    region.of._launch = Launch(began_s=1000.0 - death_s)
+    region.update(first, 3, now_s=1000.0, end=1050, read=0)
+    region.update(first, 3, now_s=1002.0, end=1100, read=550)
+    region.update(first, 4, now_s=1004.0, end=1200, read=1050)
+    region.update(first, 5, now_s=1010.0, end=1300, read=1300)
+    assert region.known.restart_s == (None if lines else 502.0)
+    assert ["702 s by the clock" in record.getMessage() for record in caplog.records] == [True] * lines
+
+
 def test_each_start_of_a_region_chooses_again(monkeypatch: pytest.MonkeyPatch) -> None:
     known, started = {"counts": Measurements(restart_s=1.0)}, list[tuple[float, int]]()
     monkeypatch.setattr(host, "LiveRegion", lambda region, context, **given: SimpleNamespace(region=region, retain=0))

@@ -19,6 +19,7 @@ from falkirk.runtime.supervision.pulse import Pulse
 from falkirk.runtime.supervision.settings import RunSettings
 from tests.unit.home.test_failures_across_hosts import Cluster, Impatient
 from tests.unit.metrics.statuses import Clock, value
+from tests.unit.metrics.statuses import full as full_status
 
 APP = """
 import falkirk as fk
@@ -57,20 +58,30 @@ def test_each_host_after_the_first_is_a_restart(tmp_path: Path) -> None:
 def test_the_application_is_healthy_while_the_coordinator_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_for: str
 ) -> None:
-    """Such a wait has no limit, and the orchestrator that restarts the container changes nothing about its cause."""
+    """Such a wait has no limit, and the orchestrator that restarts the container changes nothing about its cause.
+
+    But no processor runs, although the last status of the host that ended says that they do.
+    """
     clock, told = Clock(), list[tuple[bool, dict[str, object]]]()
+    shown = list[tuple[bool, float | None, float | None]]()
     coordinator = Coordinator(
         fk.App("shop", kafka="127.0.0.1:1", home=tmp_path), RunSettings(file=Path(__file__)), say=lambda text: None
     )
     coordinator.pulse = Pulse(SILENT_AT_START_S, clock)
     metrics = Metrics("shop", coordinator.pulse, clock)
     coordinator.pulse.begin()
+    coordinator.pulse.note_report(40.0)
+    metrics.update(full_status())
+    assert metrics.ready()[0]
 
     def pause(seconds: float | None = None) -> bool:
         for _ in range(8):  # the server of the probes looks meanwhile
             clock.now_s += 5
             metrics.look()
         told.append(metrics.health())
+        age_s = value(metrics, "falkirk_host_status_age_seconds")
+        runs = value(metrics, "falkirk_processor_state", processor="sales", state="running")
+        shown.append((metrics.ready()[0], age_s, runs))
         if len(told) == 10:
             coordinator.stop()
         return coordinator._stopping.is_set()
@@ -91,6 +102,21 @@ def test_the_application_is_healthy_while_the_coordinator_waits(
     monkeypatch.setattr(coordinator._stopping, "wait", pause)
     coordinator._await_space() if waits_for == "space" else coordinator._await_executors()
     assert told == [(True, {"status": "ok"})] * 10
+    assert shown == [(False, 40.0 * n, 0.0) for n in range(1, 11)]
+
+
+def test_a_process_that_waits_for_the_owner_misses_no_report(tmp_path: Path) -> None:
+    """Otherwise the alert about a silent host would fire for each pod that waits."""
+    clock = Clock()
+    coordinator = Coordinator(fk.App("shop", kafka="127.0.0.1:1", home=tmp_path), RunSettings(file=Path(__file__)))
+    coordinator.pulse = Pulse(SILENT_AT_START_S, clock)
+    metrics = Metrics("shop", coordinator.pulse, clock)
+    coordinator.stop()  # so that the pause ends at once
+    for _ in range(10):
+        clock.now_s += 50
+        assert coordinator._pause(0.5)
+    assert (metrics.health()[0], metrics.ready()[0]) == (True, False)
+    assert value(metrics, "falkirk_host_status_age_seconds") == 0
 
 
 def test_a_port_in_use_ends_the_run_before_anything_starts(shop: Path) -> None:

@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from falkirk.recovery.protocol.kept import STEP_MAX_S, RetainedCheckpoints
 from falkirk.recovery.protocol.ports import Checkpoint
 from falkirk.theory.history import History
@@ -11,29 +13,37 @@ MINUTE_S, DAY_S = 60.0, 86_400.0
 
 
 class Region:
-    """A region with a checkpoint a minute and a history of two days. Attributes: ahead_s: by how much its clock is."""
+    """A region with a history of two days. Args: interval_s: the time between two checkpoints. Attributes: ahead_s: by
+    how much the clock of its machine is ahead."""
 
-    def __init__(self, span_s: float = 2 * DAY_S) -> None:
+    def __init__(self, span_s: float = 2 * DAY_S, interval_s: float = MINUTE_S) -> None:
         metadata = SimpleNamespace(frontier=0)
         layout = SimpleNamespace(metadata=lambda name, checkpoint: metadata)
-        self._kept = RetainedCheckpoints(cast(Any, layout), History(span_s=span_s), frozenset())
-        self.now_s, self.ahead_s, self._count = 1e9, 0.0, 0
-        self.checkpoints: tuple[Checkpoint, ...] = ()
+        self._kept = RetainedCheckpoints(
+            cast(Any, layout), History(span_s=span_s), frozenset(), lambda: self.now_s - 1e9
+        )
+        self._interval_s = interval_s
+        self.now_s, self.ahead_s, self._count, self._watermark = 1e9, 0.0, 0, 0
+        start = Checkpoint(number=cast(Any, -1), read=cast(Any, 0), sent=cast(Any, 0), made_at_s=None)
+        self.checkpoints = self._kept.of("r", (start,), cast(Any, 0))
 
-    def run(self, minutes: int) -> None:
-        for _ in range(minutes):
-            self.now_s += MINUTE_S
+    def run(self, checkpoints: int) -> None:
+        for _ in range(checkpoints):
+            self.now_s += self._interval_s / 2
+            self._watermark += 1  # other regions move it between two checkpoints
+            self.checkpoints = self._kept.of("r", self.checkpoints, cast(Any, self._watermark))
+            self.now_s += self._interval_s / 2
             self._count += 1
             made = Checkpoint(
                 number=cast(Any, self._count), read=cast(Any, self._count), sent=cast(Any, 0),
                 made_at_s=self.now_s + self.ahead_s,
             )  # fmt: skip
-            self.checkpoints = self._kept.of("r", (*self.checkpoints, made), cast(Any, 0))
+            self.checkpoints = self._kept.of("r", (*self.checkpoints, made), cast(Any, self._watermark))
 
     @property
     def age_s(self) -> float:
-        """The age of the oldest checkpoint."""
-        return self.now_s - (self.checkpoints[0].made_at_s or 0.0)
+        """The age of the oldest checkpoint after the initial state."""
+        return self.now_s - next(p.made_at_s for p in self.checkpoints if p.made_at_s is not None)
 
 
 def test_a_clock_that_is_ahead_for_one_checkpoint_deletes_no_history() -> None:
@@ -71,3 +81,24 @@ def test_a_clock_that_is_set_back_changes_nothing() -> None:
     region.run(60)
     assert region.age_s > 0.95 * DAY_S
     assert len(region.checkpoints) <= before + 60 + 5
+
+
+@pytest.mark.parametrize("interval_s", [3600.0, 6 * 3600.0])
+def test_a_region_with_rare_checkpoints_keeps_no_more_than_its_history(interval_s: float) -> None:
+    region = Region(span_s=DAY_S, interval_s=interval_s)
+    region.run(round(DAY_S / interval_s))
+    ages_s = []
+    for _ in range(round(4 * DAY_S / interval_s)):
+        region.run(1)
+        ages_s.append(region.age_s)
+    assert DAY_S - interval_s <= min(ages_s) <= max(ages_s) <= DAY_S + 2 * interval_s
+
+
+def test_a_clock_that_is_ahead_deletes_no_history_of_a_region_with_rare_checkpoints() -> None:
+    region = Region(interval_s=3600.0)
+    region.run(24)
+    region.ahead_s = 30 * DAY_S
+    region.run(1)
+    region.ahead_s = 0.0
+    region.run(1)
+    assert region.age_s > 0.95 * DAY_S

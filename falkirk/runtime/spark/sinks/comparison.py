@@ -66,7 +66,7 @@ class SinkComparison:
         seen, errors = EpochNumber(0), list[Exception]()
         for name, target in self._asked.items():
             if self._stopping.is_set():
-                raise RELEASE_FAILED_STOP.error()
+                raise RELEASE_FAILED_STOP.error(what=f"the comparison of {self._epochs.name} with its sinks")
             try:
                 upto = target.visible()
             except Exception as error:

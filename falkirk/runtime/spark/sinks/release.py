@@ -284,7 +284,7 @@ class EpochReleaser:
         is_small = sum(size for name, size in folder.files().items() if name.endswith(".parquet")) <= FEW_BYTES
         for i, (name, target) in enumerate(self._targets.items() if not epoch.direct else ()):
             if self._stopping.is_set():
-                raise RELEASE_FAILED_STOP.error()
+                raise RELEASE_FAILED_STOP.error(what=f"the release of {self.epochs.name}")
             rows = read_folders(session, [folder], self._schema)
             with step("deliver", sink=name):
                 too_large = target.deliver(epoch.number, rows, few=is_small and epoch.rows <= FEW_ROWS)
