@@ -131,7 +131,7 @@ class Watched(ABC):
             for name, count in results.items():
                 newest = self.newest_checkpoint(name)
                 first.setdefault(name, newest)
-                if seen.get(name, (-1, 0))[0] != newest:
+                if name not in seen or seen[name][0] != newest:
                     seen[name] = newest, count()
             return all(
                 seen[name][0] > first[name] and count() > seen[name][1] + least.get(name, BEHIND_LEAST)
