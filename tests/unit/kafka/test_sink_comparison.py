@@ -167,7 +167,7 @@ def test_a_stop_waits_for_a_comparison_which_asks_no_further_sink(direct: Direct
     assert is_done
     assert wait(10)
     assert asked == ["topic"]
-    with pytest.raises(SparkError, match="interrupted the comparison of .* with its sinks"):  # no release was
+    with pytest.raises(SparkError, match=r"interrupted the comparison of .* with its sinks"):  # no release was
         comparing.result()
 
 
