@@ -59,17 +59,17 @@ def test_a_store_that_refuses_is_asked_three_times(monkeypatch: pytest.MonkeyPat
     assert system.tries == 3
 
 
-def test_a_copy_that_hangs_ends_before_its_host_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client asks for each part several times, so a file that took long is not sent again from its start."""
+def test_a_copy_that_hangs_is_not_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client asks for each part several times. The main thread of a host reads files, and other threads send them:
+    an upload without an answer takes twice as long."""
     data, system, clock = hanging(monkeypatch, object_data._PART_TRIES * object_data._ANSWER_S)
     (tmp_path / "state").write_bytes(b"1")
-    for tries, copy in enumerate(
-        (lambda: data.copy_from(tmp_path / "state"), lambda: data.copy_to(tmp_path / "copy", 1, 1))
-    ):
-        began_s = clock.monotonic()
-        assert outcome(copy) == "DATA_AWAY"
-        assert clock.monotonic() - began_s < 0.7 * SILENT_S
-        assert system.tries == tries + 1
+    assert outcome(lambda: data.copy_from(tmp_path / "state")) == "DATA_AWAY"
+    assert system.tries == 1
+    began_s = clock.monotonic()
+    assert outcome(lambda: data.copy_to(tmp_path / "copy", 1, 1)) == "DATA_AWAY"
+    assert system.tries == 2
+    assert clock.monotonic() - began_s < 0.7 * SILENT_S
 
 
 def test_the_client_does_not_repeat_what_falkirk_repeats(monkeypatch: pytest.MonkeyPatch) -> None:

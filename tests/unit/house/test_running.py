@@ -102,7 +102,7 @@ def test_what_a_test_takes_is_measured_with_its_children(tmp_path: Path) -> None
 
 #: Files outside of lanes whose fixture of the module takes milliseconds.
 CHEAP = {
-    "tests/contract/test_data_port.py",
+    *(f"tests/contract/test_{name}.py" for name in ("data_port", "object_parts")),
     *(f"tests/integration/collections/test_differential_{name}.py" for name in ("alone", "graphs")),
 }
 
