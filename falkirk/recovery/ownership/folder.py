@@ -69,8 +69,7 @@ class Home:
         self.may_delete = True
         #: Whether the lock of an owner by a lease still has to be taken, or to name this process.
         self._is_unnamed, self._naming = False, threading.Lock()
-        # If this process took over from an owner whose lease was over, that one may still hold locks.
-        #: The machine and the generation of that one.
+        #: The machine and the generation of a former owner whose lease was over: it may still hold locks.
         self.replaced: tuple[str, int] | None = None
         #: When the lease of this process began, as of `seconds_since_boot`; None: it has none.
         self.leased_s: float | None = None
