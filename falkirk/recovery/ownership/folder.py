@@ -132,8 +132,8 @@ class Home:
     def name_owner(self) -> None:
         """Take the lock of an owner by a lease, and write this process into it, unless that is done.
 
-        It fails on a full disk, so each renewal of the lease calls this. By the lock, a process that waits knows that
-        it may end this one if it is suspended."""
+        It fails on a full disk, so each renewal calls this. The lock tells waiting processes whom they may end.
+        """
         with self._naming, contextlib.suppress(OSError):
             if not self._is_unnamed:
                 return

@@ -55,8 +55,8 @@ class RetainedCheckpoints:
     def _sure_s(self, name: str, now_s: float) -> float:
         """Return the time of a region's newest checkpoint if nobody has set the clock forward since the last one.
 
-        It may be earlier than the right time, after a pause of the machine or a rollback. Then the history stays
-        longer.
+        It may be earlier than the right time, after a pause of the machine or the application, or a rollback. Then
+        the history stays longer.
         """
         if name not in self._times or math.isinf(self._times[name][0]):  # the initial state has no time
             self._times[name] = now_s, now_s, self._clock()

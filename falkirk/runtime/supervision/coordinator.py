@@ -28,6 +28,7 @@ from falkirk.recovery.ownership.folder import Home
 from falkirk.recovery.ownership.guard import EXIT_FATAL
 from falkirk.recovery.ownership.lease import LASTS_S, kept_lease, opened_or_awaited
 from falkirk.recovery.ownership.requests import fail_former, require_charge_if_reachable, stop_asked_if_reachable
+from falkirk.recovery.protocol.down import PASSING_CONDITIONS
 from falkirk.runtime.supervision.pulse import Pulse
 from falkirk.runtime.supervision.settings import COUNTS_FILE, EXIT_OVER, EXIT_UNUSABLE, HostSettings, RunSettings
 from falkirk.runtime.supervision.standby import STANDBY_SILENT_S, Standby
@@ -313,7 +314,9 @@ class Coordinator:
         for name, error in self.down.items():
             if error not in self._warned:
                 self._warned.add(error)
-                self._say(f"{name} failed for good and stays down; independent processors continue. {error}")
+                passes = error.partition(":")[0] in PASSING_CONDITIONS
+                how = "failed, and is tried again after a while" if passes else "failed for good and stays down"
+                self._say(f"{name} {how}; independent processors continue. {error}")
 
     def _reason(self, process: "subprocess.Popen[str]", status_file: Path, home: Home) -> str:
         if (status := read_status(status_file)) is not None:

@@ -29,8 +29,8 @@ class Pulse:
 
     def begin(self) -> None:
         """Note that the coordinator starts a host."""
-        self._limit_s, self.has_reported, self._rests = self._at_start_s, False, False
         self._turned_at_s = self._reported_at_s = self._clock()
+        self._limit_s, self.has_reported, self._rests = self._at_start_s, False, False
         self.hosts += 1
 
     def turn(self) -> None:

@@ -15,7 +15,7 @@ from falkirk.theory.ids import EpochNumber
 
 Item = TypeVar("Item")
 #: Deletions take at most `DELETING_S` of each `PERIOD_S`, and the time of one folder more. Both in seconds.
-DELETING_S, PERIOD_S = 5.0, 10.0
+DELETING_S, PERIOD_S = 8.0, 10.0
 #: States leave the rest of the time to results: an epoch is forgotten once both are deleted.
 STATES_SHARE = 0.5
 
@@ -35,10 +35,10 @@ class Allowance:
 
         Args: share: the part of the time that the caller may use up.
         """
+        if (now_s := self._clock.monotonic()) - self._began_s >= PERIOD_S:
+            self._began_s, self._spent_s = now_s, 0.0
         for item in items:
             began_s = self._clock.monotonic()
-            if began_s - self._began_s >= PERIOD_S:
-                self._began_s, self._spent_s = began_s, 0.0
             if self._spent_s >= share * self._limit_s:
                 return
             yield item

@@ -99,7 +99,7 @@ class EpochLog:
     ) -> None:
         self.name, self.folder, self._allowance = name, folder, allowance or Allowance()
         self.region, self._store, self._starts = region, store, Starts(region, store)
-        self._results_from = self._states_from = EpochNumber(0)
+        self._results_from = self._states_from = self._forgotten_below = EpochNumber(0)
         #: The synced folders that are in no record yet, and the folders whose contents were checked, with their files.
         self._synced: dict[str, Manifest] = {}
         self._checked: dict[str, DataPath] = {}
@@ -306,29 +306,26 @@ class EpochLog:
         return self.folder / folder / f"_dead{topic}"
 
     def drop_results_below(self, number: EpochNumber) -> None:
-        """Delete the results of epochs before this one, which all sinks and readers have for good.
-
-        Once the allowance is used up, a later call deletes the rest. The same holds for states.
-        """
+        """Delete the results of earlier epochs, which all sinks and readers have, within the allowance of this turn."""
         if number > self._results_from:
             free = [(e.number, e.folder) for e in self.epochs() if e.state != e.folder or e.number < self._states_from]
             self._results_from = self._allowance.drop(free, self.drop, self._results_from, number)
-            self._forget()
+        self._forget()
 
     def drop_states_below(self, number: EpochNumber) -> None:
         """Delete the states saved before this epoch."""
         if number > self._states_from:
             free = [(e.number, e.state) for e in self.epochs() if e.state != e.folder or e.number < self._results_from]
             self._states_from = self._allowance.drop(free, self.drop, self._states_from, number, STATES_SHARE)
-            self._forget()
+        self._forget()
 
     def forget_states(self, kept: Sequence[EpochNumber]) -> None:
         """Drop the states between these epochs: nobody goes back to them. The results of these epochs stay."""
         needed = frozenset(kept)
         due = [e for e in self.epochs() if e.saved and kept[0] < e.number < kept[-1] and e.number not in needed]
-        made = self._store.checkpoints(self.region, due[0].number) if due else ()
-        records = {each.number: each.metadata for each in made}
+        records = dict[EpochNumber, Any]()
         for epoch in self._allowance.limited(due, STATES_SHARE):
+            records = records or {c.number: c.metadata for c in self._store.checkpoints(self.region, epoch.number)}
             known = records[epoch.number]
             assert isinstance(known, dict), "epochs are recorded here"
             self._store.replace_checkpoint(self.region, epoch.number, known, {**known, "state": None, "saved": False})
@@ -338,9 +335,10 @@ class EpochLog:
 
     def _forget(self) -> None:
         """Forget the epochs of which nothing is left. So the next process does not delete them again."""
-        below = min(self._results_from, self._states_from)
-        self._store.forget_epochs(DECISION, self.region, below)
-        self._settled = tuple(e for e in self._settled if e.number >= below)
+        if (below := min(self._results_from, self._states_from)) > self._forgotten_below:
+            self._store.forget_epochs(DECISION, self.region, below)
+            self._settled = tuple(e for e in self._settled if e.number >= below)
+            self._forgotten_below = below
 
     def new_folder(self, number: EpochNumber, what: str = "") -> str:
         """Return a new folder name for an epoch."""

@@ -168,7 +168,8 @@ class RegionAtRest:
     def _keep_tails(self, batches: tuple[BatchId, ...]) -> None:
         """Drop positions of its outputs that these checkpoints don't need. No other copy of the home loses them.
 
-        An older checkpoint that is still there has an earlier position, and its readers go back further.
+        An older checkpoint that is still there then has an earlier position only, so a rollback to it reads more of
+        the output, and finds that it has expired if the topic has deleted that part. No failure needs it.
         """
         if batches != self._tails_of:
             self._store.keep_tails(self.logs.name, batches)
@@ -208,7 +209,7 @@ class RegionAtRest:
         return self.is_compared
 
     def _kept_tail(self, name: LogId, ends: Positions, newest: BatchId) -> Tail:
-        """Return what its start will read again, which may take long."""
+        """Return the results that its start needs, and keep them for it. That may take long."""
         self._on_progress()
         return self._outputs.tail(name, ends, newest, keep=True)
 
