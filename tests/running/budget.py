@@ -16,7 +16,7 @@ BUDGETS_S = {
     "tests/simulation": 60,
     "tests/contract": 170,
     "tests/integration": 4200,
-    "tests/chaos": 600,
+    "tests/chaos": 420,
     "tests/cluster": 1700,
 }
 #: How many of the slowest tests of a folder over its budget are named.
