@@ -12,7 +12,7 @@ All access to data goes through this port; a test refuses `pathlib`, `os` and `s
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,10 +115,7 @@ class DataPath(ABC):
 
     def count_rows(self) -> int:
         """Return the number of rows of this folder, according to its Parquet files. Raises: as `rows`."""
-        from pyarrow import parquet
-
-        system, files = self.arrow()
-        return sum(parquet.read_metadata(file, filesystem=system).num_rows for file in files)
+        return rows_in(*self.arrow())
 
     @abstractmethod
     def rows(self) -> list[str]:
@@ -141,6 +138,13 @@ def endpoint_url() -> str | None:
 def is_hidden(name: str) -> bool:
     """Return whether readers of rows skip a file, by its path in the folder."""
     return any(part.startswith(("_", ".")) and "=" not in part for part in name.split("/"))
+
+
+def rows_in(system: "FileSystem", files: Iterable[str]) -> int:
+    """Return the number of rows of Parquet files in one of pyarrow's file systems."""
+    from pyarrow import parquet
+
+    return sum(int(parquet.read_metadata(file, filesystem=system).num_rows) for file in files)
 
 
 def local_path(data: DataPath, what: str) -> Path:

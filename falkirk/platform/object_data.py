@@ -33,7 +33,7 @@ from pyarrow.fs import (
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.conditions.platform import DATA_AWAY, DATA_UNKNOWN, DATA_UNUSABLE
 from falkirk.platform.copies import copy_parts, require_content, write_copy
-from falkirk.platform.data import DataPath, Manifest, endpoint_url, is_hidden
+from falkirk.platform.data import DataPath, Manifest, endpoint_url, is_hidden, rows_in
 from falkirk.platform.durable import END_BYTES, damaged
 from falkirk.platform.stored import parse_json
 
@@ -279,12 +279,8 @@ class ObjectData(DataPath):
 
     def count_rows(self) -> int:
         """See DataPath."""
-        from pyarrow import parquet
-
-        files = [f"{self.key}/{name}" for name in self._rows()]
-        return self._ask(
-            lambda: sum(int(parquet.read_metadata(file, filesystem=self._system).num_rows) for file in files)
-        )
+        _, files = self.arrow()
+        return self._ask(lambda: rows_in(self._system, files))
 
     def rows(self) -> list[str]:
         """See DataPath: files, so that Spark asks for no listing."""

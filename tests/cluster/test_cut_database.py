@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.runtime.supervision.coordinator import SILENT_S
+from falkirk.runtime.supervision.settings import SILENT_S
 from tests.cluster.net import network, refused
 from tests.postgres import Postgres
 

@@ -78,6 +78,13 @@ def concerns_one(error: FalkirkError) -> bool:
     )
 
 
+def stays_down(condition: str) -> str:
+    """Return for how long a region is down that has stopped because of an error, in words."""
+    if condition in PASSING_CONDITIONS:
+        return f"stays down, and is tried again every {RETRY_S:g} s"
+    return "failed for good and stays down"
+
+
 def is_comparison_open(error: FalkirkError) -> bool:
     """Return whether old data stays until a region that is down with this error was compared with the home.
 
@@ -137,14 +144,10 @@ class Down:
             raise error
         known = self.errors.pop(name, None)
         self.errors[name] = error
-        passing = error.condition in PASSING_CONDITIONS
-        if passing:
+        if error.condition in PASSING_CONDITIONS:
             self._again_at_s[name] = self._clock() + RETRY_S
         if known is None or known.condition != error.condition:
-            how_long = (
-                f"stays down, and is tried again every {RETRY_S:g} s" if passing else "failed for good and stays down"
-            )
-            log.error("%s %s. %s: %s", name, how_long, error.condition, error)
+            log.error("%s %s. %s: %s", name, stays_down(error.condition), error.condition, error)
 
     def fences(self, name: str, region: RegionPort, *, must: bool = False) -> bool:
         """Fence a region; keep it down and return False if it can't be fenced, for a reason that concerns it alone.

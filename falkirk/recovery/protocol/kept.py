@@ -28,7 +28,6 @@ class RetainedCheckpoints:
         self._layout, self._history, self._full_history, self._clock = layout, history, full_history, clock
         #: The last answer for each region, because several ask in each turn.
         self._known: dict[str, tuple[tuple[Checkpoint, ...], Frontier, tuple[Checkpoint, ...]]] = {}
-
         #: For each region, when its newest checkpoint was made, the time that has passed at least, and when this
         #: checkpoint was seen first, by the clock of this process.
         self._times: dict[str, tuple[float, float, float]] = {}

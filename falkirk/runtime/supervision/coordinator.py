@@ -28,17 +28,23 @@ from falkirk.recovery.ownership.folder import Home
 from falkirk.recovery.ownership.guard import EXIT_FATAL
 from falkirk.recovery.ownership.lease import LASTS_S, kept_lease, opened_or_awaited
 from falkirk.recovery.ownership.requests import fail_former, require_charge_if_reachable, stop_asked_if_reachable
-from falkirk.recovery.protocol.down import PASSING_CONDITIONS
+from falkirk.recovery.protocol.down import stays_down
 from falkirk.runtime.supervision.pulse import Pulse
-from falkirk.runtime.supervision.settings import COUNTS_FILE, EXIT_OVER, EXIT_UNUSABLE, HostSettings, RunSettings
+from falkirk.runtime.supervision.settings import (
+    COUNTS_FILE,
+    EXIT_OVER,
+    EXIT_UNUSABLE,
+    SILENT_S,
+    HostSettings,
+    RunSettings,
+)
 from falkirk.runtime.supervision.standby import STANDBY_SILENT_S, Standby
 from falkirk.runtime.supervision.starting import start_process
 
 if TYPE_CHECKING:
     from falkirk.runtime.supervision.gateway import Gateway
 
-#: A host that is silent for this time hangs. Spark starts slowly on a busy machine, so the first status may be late.
-SILENT_S = 40.0
+#: Spark starts slowly on a busy machine, so the first status may be late: after this time a host counts as silent.
 SILENT_AT_START_S = 180.0
 #: After this many failures in a row, each without a checkpoint of any region, a further start would fail too.
 FRUITLESS_MAX = 5
@@ -310,13 +316,13 @@ class Coordinator:
         """Note the processors that stay down, and say why, once each. Note how often others have failed."""
         if status.get("failures") is not None:
             self._failures = status["failures"]
-        self.down = {r["name"]: str(r["detail"]) for r in status["regions"] if r.get("condition")}
-        for name, error in self.down.items():
+        failed = [region for region in status["regions"] if region.get("condition")]
+        self.down = {region["name"]: str(region["detail"]) for region in failed}
+        for region in failed:
+            name, error = region["name"], self.down[region["name"]]
             if error not in self._warned:
                 self._warned.add(error)
-                passes = error.partition(":")[0] in PASSING_CONDITIONS
-                how = "failed, and is tried again after a while" if passes else "failed for good and stays down"
-                self._say(f"{name} {how}; independent processors continue. {error}")
+                self._say(f"{name} {stays_down(region['condition'])}; independent processors continue. {error}")
 
     def _reason(self, process: "subprocess.Popen[str]", status_file: Path, home: Home) -> str:
         if (status := read_status(status_file)) is not None:

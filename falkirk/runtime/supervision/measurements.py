@@ -23,6 +23,7 @@ from falkirk.runtime.spark.context import Context
 from falkirk.runtime.spark.figures import read_ends
 from falkirk.runtime.spark.live.opening import Opening
 from falkirk.runtime.spark.live.region import LiveRegion
+from falkirk.runtime.supervision.settings import SILENT_S
 from falkirk.theory.delivery import SourcePartition
 from falkirk.theory.ids import BatchId, Offset
 from falkirk.theory.objective import Measurements
@@ -36,9 +37,6 @@ MEASURABLE_S = 2.0
 _REST, _REST_OFFSETS = 0.05, 2
 #: The input of a shorter time says nothing about its rate.
 _INPUT_S = 1.0
-#: A host that runs looks more often: one that shows nothing for this time is replaced. After a longer time without a
-#: look, the machine stood still, or somebody has set its clock. No measurement uses such a time.
-STILL_S = 40.0
 #: Nobody looks from the death until the host polls. A longer restart counts as one in which the machine stood still.
 #: The log says so, because it may have been a slow one.
 RESTART_MAX_S = 600.0
@@ -139,7 +137,7 @@ class RegionMeasurements:
         if opening is not self._opening:
             self._begin(opening, now_s)
             self._opening, self._last = opening, opening.restored_batch
-        elif not 0 <= now_s - self._looked_at_s <= STILL_S:  # in the middle of each measurement
+        elif not 0 <= now_s - self._looked_at_s <= SILENT_S:  # it looks more often, so the machine stood still
             self._start = self._counted = self._made_at_s = None
             self._last = last
         self._looked_at_s = now_s

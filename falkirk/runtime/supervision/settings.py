@@ -16,6 +16,8 @@ PLAN = "plan.json"
 EXIT_UNUSABLE = 5
 #: The exit code of a host that has processed its input in a run with `--once`.
 EXIT_OVER = 6
+#: A host that shows nothing for this time, in seconds, hangs, and its coordinator replaces it.
+SILENT_S = 40.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +51,9 @@ class HostSettings:
 
     Args: coordinator: its process id. generation: the home's generation, which the host's writes name. failures: the
         counts of the host before it. standby: the scratch folder of a host that first waits for a second line of
-        settings, with which it takes charge (`standby.py`). leased: its coordinator holds a lease, so
-        another machine may take over. replaced: as of `Home`. keeps_standby: the coordinator is told to keep a standby.
-        died_at_s: when the host before it died, if one did. Others: as `RunSettings`.
+        settings, with which it takes charge (`standby.py`). leased: its coordinator holds a lease, so another machine
+        may take over. replaced: as of `Home`. keeps_standby: the coordinator is told to keep a standby. died_at_s: when
+        the host before it died, if one did. Others: as `RunSettings`.
     """
 
     coordinator: int

@@ -183,14 +183,14 @@ class LoopFolders:
 
     Args: data: the folder in the home of the files that notes name. copy: for the working copies if the home is in an
         object store; None: its files are in a file system. confirm: as of SharedLoopFiles. is_recomputed: nothing in
-        the object store changes. may_sweep: returns whether files that no note names may be deleted now.
+        the object store changes. may_delete: returns whether files that no note names may be deleted now.
     """
 
     def __init__(
         self, data: DataPath, copy: Path | None = None, confirm: Callable[[], None] = lambda: None, *,
-        is_recomputed: bool = False, may_sweep: Callable[[], bool] = lambda: True,
+        is_recomputed: bool = False, may_delete: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
-        self._data, self._copy, self._confirm, self.may_sweep = data, copy, confirm, may_sweep
+        self._data, self._copy, self._confirm, self.may_delete = data, copy, confirm, may_delete
         self._kind = RecomputedLoopFiles if is_recomputed else SharedLoopFiles
         self._known: dict[str, LoopFiles] = {}
 

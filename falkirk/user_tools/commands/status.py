@@ -21,7 +21,9 @@ from falkirk.declare.load import load_application
 from falkirk.platform import locks
 from falkirk.platform.terminal import Terminal
 from falkirk.platform.times import when
-from falkirk.runtime.supervision.coordinator import SILENT_S, read_status
+from falkirk.recovery.protocol.down import stays_down
+from falkirk.runtime.supervision.coordinator import read_status
+from falkirk.runtime.supervision.settings import SILENT_S
 from falkirk.user_tools.commands.options import file_argument, home_option, json_option
 from falkirk.user_tools.commands.owners import OwnerReader, Owners
 from falkirk.user_tools.commands.run import foreign_records, status_line
@@ -58,7 +60,7 @@ class SeenStatus:
         """The errors for which regions stay down."""
         for region in self.status["regions"]:
             if region.get("condition"):
-                yield f"{region['name']} failed for good and stays down. {region['detail']}"
+                yield f"{region['name']} {stays_down(region['condition'])}. {region['detail']}"
 
     @property
     def objectives(self) -> Iterator[str]:

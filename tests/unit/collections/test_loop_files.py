@@ -170,10 +170,10 @@ def test_files_without_a_note_stay_until_all_outputs_of_the_application_are_comp
 ) -> None:
     """Another processor's output may show that the database is an older backup, and the right one names the files. It
     names none that this process has saved, and those of each epoch would fill the disk meanwhile."""
-    may_sweep = False
+    may_delete = False
     write(former := machines.files_of("former"), "7-aa/x.arrow")
     former.save({"7-aa/x.arrow"})
-    loops = LoopFolders(machines.data, None if is_local else machines.path / "a", may_sweep=lambda: may_sweep)
+    loops = LoopFolders(machines.data, None if is_local else machines.path / "a", may_delete=lambda: may_delete)
     (files := loops.of("iterate-1")).require({}, contents=True)
     if is_local:
         assert (files.folder / "7-aa/x.arrow").exists()
@@ -184,7 +184,7 @@ def test_files_without_a_note_stay_until_all_outputs_of_the_application_are_comp
         assert machines.objects() == {"7-aa/x.arrow", f"8-{epoch}/y.arrow"}
         states.sweep([], lambda: False)
         assert machines.objects() == {"7-aa/x.arrow"}
-    may_sweep = True
+    may_delete = True
     states.sweep([], lambda: False)
     assert not machines.objects()
 
@@ -192,9 +192,9 @@ def test_files_without_a_note_stay_until_all_outputs_of_the_application_are_comp
 class Sweeping:
     """A batch whose run sweeps after epoch 7. Attributes: between: is called when the run has read its records."""
 
-    def __init__(self, machines: Machines, *, is_local: bool, may_sweep: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, machines: Machines, *, is_local: bool, may_delete: Callable[[], bool] = lambda: True) -> None:
         self.data, self.recorded = machines.data, list[str]()
-        loops = LoopFolders(machines.data, None if is_local else machines.path / "a", may_sweep=may_sweep)
+        loops = LoopFolders(machines.data, None if is_local else machines.path / "a", may_delete=may_delete)
         self.files = loops.of("iterate-1")
         self.between: Callable[[], None] = lambda: None
         self.files.require({}, contents=True)
@@ -249,7 +249,7 @@ def test_a_sweep_that_begins_late_leaves_what_the_next_run_has_not_recorded_yet(
         batch.save("8-bb/y.arrow")
         return True
 
-    batch = Sweeping(machines, is_local=is_local, may_sweep=hangs)
+    batch = Sweeping(machines, is_local=is_local, may_delete=hangs)
     batch.save("7-aa/x.arrow")
     batch.record(7, "7-aa/x.arrow")
     batch.states.sweep([], lambda: term.is_over)

@@ -8,7 +8,7 @@ import pytest
 from falkirk.errors import FalkirkError
 from falkirk.recovery.decision_store.values import Recovery
 from falkirk.runtime.spark.status import LATENCY_BOUNDS_S
-from falkirk.runtime.supervision.coordinator import SILENT_S
+from falkirk.runtime.supervision.settings import SILENT_S
 from falkirk.user_tools.commands.dashboard import watch as module
 from falkirk.user_tools.commands.dashboard.latency import Latencies, quantile
 from tests.unit.dashboard.conftest import Stage

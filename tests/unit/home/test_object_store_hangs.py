@@ -10,7 +10,7 @@ import pytest
 from falkirk.errors import StoreError
 from falkirk.platform import object_data
 from falkirk.platform.object_data import ObjectData, data_at
-from falkirk.runtime.supervision.coordinator import SILENT_S
+from falkirk.runtime.supervision.settings import SILENT_S
 from tests.clock import MovedClock
 from tests.support import outcome
 

@@ -12,8 +12,8 @@ import falkirk as fk
 from falkirk.platform.silence import LOOK_MAX_S
 from falkirk.recovery.ownership.folder import open_home
 from falkirk.runtime.supervision import coordinator as supervise
-from falkirk.runtime.supervision.coordinator import SILENT_S, Coordinator
-from falkirk.runtime.supervision.settings import RunSettings
+from falkirk.runtime.supervision.coordinator import Coordinator
+from falkirk.runtime.supervision.settings import SILENT_S, RunSettings
 from tests.clock import MovedClock
 
 

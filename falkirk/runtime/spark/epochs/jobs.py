@@ -79,7 +79,7 @@ class EpochJobs:
         self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
         copy = context.home.checkpoint(batch.name) if context.home.is_shared else None
         self._loops = loops or LoopFolders(
-            epochs.files(), copy, self._store.require_charge, may_sweep=lambda: context.home.may_delete
+            epochs.files(), copy, self._store.require_charge, may_delete=lambda: context.home.may_delete
         )
         kept = batch.slots if batch.state is None else {**batch.slots, OWN_STATE: batch.state}
         self._columns, self._casts = cast_to(batch.schema), {slot: cast_to(schema) for slot, schema in kept.items()}

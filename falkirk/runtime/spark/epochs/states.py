@@ -70,7 +70,7 @@ class States:
         Args: is_over: returns whether another run of the batch may have begun.
         Raises: StoreError: `HOME_TAKEN_OVER`.
         """
-        only_own = not self._loops.may_sweep()
+        only_own = not self._loops.may_delete()
         # Nobody waits for this call without a limit: the next run may have files before it ends. So the candidates are
         # taken first, and only those count that were there before the next run could begin.
         candidates = {slot: self._loops.of(slot).candidates(only_own=only_own) for slot in self._batch.notes}

@@ -7,6 +7,7 @@ from typing import Any
 
 from falkirk.platform.terminal import one_line
 from falkirk.recovery.decision_store.values import Recovery
+from falkirk.recovery.protocol.down import stays_down
 
 #: The greatest number of kept events, and of checkpoints among them.
 EVENTS_MAX, CHECKPOINTS_MAX = 200, 60
@@ -58,7 +59,7 @@ class Events:
         elif unit.get("incarnation", 0) > before.get("incarnation", 0):
             self.note(f"incarnation {unit['incarnation']} began", "restart", name)
         if unit.get("condition") and not before.get("condition"):
-            self.note(f"failed for good and stays down: {unit.get('detail')}", "failure", name)
+            self.note(f"{stays_down(unit['condition'])}: {unit.get('detail')}", "failure", name)
         elif unit.get("state") != before.get("state"):
             self.note(f"{before.get('state')} → {unit.get('state')}", "state", name)
         if unit.get("twin") is not None and unit["twin"] != before.get("twin"):

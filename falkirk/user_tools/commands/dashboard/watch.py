@@ -21,7 +21,8 @@ from falkirk.platform.stored import parse_json
 from falkirk.recovery.ownership.requests import PATIENCE_S, ask_for_rollback
 from falkirk.recovery.protocol.consistent_cuts import consistent_cuts
 from falkirk.recovery.protocol.rollback import UnitCheckpoints, contradiction
-from falkirk.runtime.supervision.coordinator import SILENT_S, read_status
+from falkirk.runtime.supervision.coordinator import read_status
+from falkirk.runtime.supervision.settings import SILENT_S
 from falkirk.user_tools.commands.dashboard.board import Board
 from falkirk.user_tools.commands.dashboard.consent import Consented
 from falkirk.user_tools.commands.dashboard.events import Events
