@@ -66,6 +66,24 @@ MODULE_NOT_COMPILED = Condition(
     "the sources of the Java module are missing.",
     hint="Install Falkirk again.",
 )
+SECRET_FILE_INVALID = Condition(
+    "SECRET_FILE_INVALID",
+    MachineError,
+    "{option} {path} can't be used: {reason}.",
+    hint="{advice}",
+)
+SECURE_CONTRADICTED = Condition(
+    "SECURE_CONTRADICTED",
+    DefinitionError,
+    "the Spark setting {name} is {found}, but --secure needs {wanted}.",
+    hint="Leave the setting out, or set all of the protection yourself, without --secure.",
+)
+SECURE_UNSUITABLE = Condition(
+    "SECURE_UNSUITABLE",
+    DefinitionError,
+    "--secure {value} can't be used with the master {master}: {reason}.",
+    hint="{advice}",
+)
 SESSION_SETTINGS_MISSING = Condition(
     "SESSION_SETTINGS_MISSING",
     SparkError,

@@ -1,0 +1,161 @@
+"""Secure: one switch that protects the connections between the driver of a Spark application and its executors.
+
+It sets Spark's own protection: both ends of each connection prove that they know a secret, and encrypt all data with
+keys that they derive from it. On a standalone master, the secret is in a file of the driver's user, and in the settings
+of the other machines. On YARN and Kubernetes, Spark generates it. See docs/decisions/0111.
+
+A secret in a setting would be an argument of the JVM, which all users of the machine can read. So the driver's JVM
+reads the file itself (`SharedSecret.java`), and Python only checks it.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from falkirk.errors.conditions.spark_setup import SECRET_FILE_INVALID, SECURE_CONTRADICTED, SECURE_UNSUITABLE
+from falkirk.spark_setup import exposure
+from falkirk.spark_setup.submitted import EXECUTOR_SECRET_FILE
+
+#: The value of the switch if nobody but Spark, or this process, knows the secret.
+GENERATED = "generated"
+#: The settings of the driver, and of the other machines of a standalone cluster.
+SETTINGS = {
+    exposure.AUTHENTICATE: "true",
+    exposure.ENCRYPT: "true",
+    # Spark's default lets somebody between the machines change encrypted data undetected (CVE-2025-55039).
+    exposure.CIPHER: exposure.AUTHENTICATED_CIPHER,
+    "spark.network.crypto.authEngineVersion": "2",
+    # By default a driver that can't agree on encryption goes on without it, and somebody in between can cause that.
+    exposure.FALLBACK: "false",
+    "spark.io.encryption.enabled": "true",
+}
+#: The setting for a secret. On a standalone master Spark wants a value, but looks at the user's credentials first.
+SECRET, ELSEWHERE = "spark.authenticate.secret", "in the credentials of the driver"
+#: On Kubernetes, the file with the secret in the driver's container, or on its machine.
+_DRIVER_FILE = f"{SECRET}.driver.file"
+_LENGTH_MIN, _SIZE_MAX = 32, 4096
+#: Characters that mean themselves in spark-defaults.conf, where the other machines have the secret.
+_TEXT = re.compile(r"[A-Za-z0-9+/=_.-]*")
+_OTHERS = 0o077
+
+
+def secure_value(value: str | Path, *, option: str = "--secure") -> str:
+    """Return the switch with an absolute path, for a process in another folder.
+
+    Raises: MachineError: `SECRET_FILE_INVALID`.
+    """
+    if str(value) == GENERATED:
+        return GENERATED
+    file = Path(value).absolute()
+    _check_file(file, option)
+    return str(file)
+
+
+def checked(secure: str | Path | None, master: str | None, conf: Mapping[str, str] | None = None) -> str | None:
+    """Return the switch of a command as `secure_value`, or None. Check it before anything starts.
+
+    Args: master: None: a local one. conf: the user's settings. Raises: as `secure_value` and `secure_settings`.
+    """
+    if secure is None:
+        return None
+    value = secure_value(secure)
+    secure_settings(value, master or "local", conf or {})
+    return value
+
+
+def secure_settings(secure: str, master: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a driver that the switch means.
+
+    Args: secure: as of `secure_value`. given: the user's settings.
+    Raises: DefinitionError: `SECURE_UNSUITABLE`, `SECURE_CONTRADICTED`.
+    """
+    _check_master(secure, master)
+    if SECRET in given:  # its value is not quoted
+        raise SECURE_CONTRADICTED.error(name=SECRET, found="set", wanted="it unset: it gives Spark the secret itself")
+    found = dict(SETTINGS)
+    if _is_kubernetes(master) and secure != GENERATED:
+        found |= {_DRIVER_FILE: secure, EXECUTOR_SECRET_FILE: given.get(EXECUTOR_SECRET_FILE, secure)}
+    for name, wanted in found.items():
+        if given.get(name, wanted).strip().lower() != wanted.lower():
+            raise SECURE_CONTRADICTED.error(name=name, found=given[name], wanted=wanted)
+    return found
+
+
+def needs_secret(master: str) -> bool:
+    """Return whether Spark expects the secret from the driver, because it can't pass its own to the executors."""
+    return not exposure.is_local(master) and master != "yarn" and not _is_kubernetes(master)
+
+
+def hand_over(secure: str, master: str, name: str, settings: Mapping[str, str]) -> dict[str, str] | None:
+    """Start the JVM of a driver, unless it runs, and give it the secret; return the settings of the application.
+
+    None: the JVM runs without Falkirk's Java module.
+
+    Args: secure: as of `secure_value`. name: of the application. settings: all of them.
+    """
+    from py4j.java_gateway import JavaClass
+    from pyspark import SparkConf, SparkContext
+
+    if not needs_secret(master):
+        return dict(settings)
+    conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
+    SparkContext._ensure_initialized(conf=conf)
+    module = cast(Any, SparkContext._jvm).org.falkirk.SharedSecret
+    if not isinstance(module, JavaClass):
+        return None
+    if secure == GENERATED:
+        module.generate()
+    else:
+        module.use(secure)
+    return {**settings, SECRET: ELSEWHERE}
+
+
+def lacking(setting: exposure.Setting) -> dict[str, str]:
+    """Return the settings of the switch that a running application lacks, with the needed values."""
+    return {name: value for name, value in SETTINGS.items() if (setting(name) or "").lower() != value.lower()}
+
+
+def _check_master(secure: str, master: str) -> None:
+    if secure == GENERATED:
+        if needs_secret(master) and not exposure.is_on_this_machine(master):
+            raise SECURE_UNSUITABLE.error(
+                value=secure, master=master, reason="its machines must know the secret, too",
+                advice="Name a file with the secret that is in spark-defaults.conf of these machines.",
+            )  # fmt: skip
+    elif exposure.is_local(master) or master == "yarn":
+        raise SECURE_UNSUITABLE.error(
+            value=secure, master=master, reason="Spark generates the secret there", advice=f"Write {GENERATED}."
+        )
+
+
+def _is_kubernetes(master: str) -> bool:
+    return master.startswith("k8s")
+
+
+def _check_file(file: Path, option: str) -> None:
+    """Check that a file holds a secret that only its user can read. No error quotes the content."""
+
+    def refusal(reason: str, advice: str) -> Exception:
+        return SECRET_FILE_INVALID.error(option=option, path=str(file), reason=reason, advice=advice)
+
+    new = f"Create one: (umask 077; openssl rand -hex {_LENGTH_MIN} > FILE)."
+    try:
+        found = file.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise refusal("it is not a file", new)
+        if found.st_uid not in (os.geteuid(), 0):
+            raise refusal(f"it belongs to user {found.st_uid}", "Give it to the user that runs the application.")
+        if found.st_mode & _OTHERS:
+            raise refusal("other users can open it", f"Run: chmod 600 {file}")
+        content = file.read_bytes()[: _SIZE_MAX + 1]
+    except FileNotFoundError:
+        raise refusal("there is no such file", new) from None
+    except PermissionError:
+        raise refusal(f"user {os.geteuid()} can't read it", "Give it to the user that runs the application.") from None
+    text = content.decode("latin-1").strip()
+    if len(text) < _LENGTH_MIN or len(content) > _SIZE_MAX or not _TEXT.fullmatch(text):
+        reason = f"a secret has at least {_LENGTH_MIN} characters, in one line: letters, digits, and + / = _ . -"
+        raise refusal(reason, new)
