@@ -10,12 +10,18 @@ reads the file itself (`SharedSecret.java`), and Python only checks it.
 
 import os
 import re
+import socket
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from falkirk.errors.conditions.spark_setup import SECRET_FILE_INVALID, SECURE_CONTRADICTED, SECURE_UNSUITABLE
+from falkirk.errors.conditions.spark_setup import (
+    MASTER_REFUSED,
+    SECRET_FILE_INVALID,
+    SECURE_CONTRADICTED,
+    SECURE_UNSUITABLE,
+)
 from falkirk.spark_setup import exposure
 from falkirk.spark_setup.submitted import EXECUTOR_SECRET_FILE
 
@@ -37,6 +43,14 @@ SECRET, ELSEWHERE = "spark.authenticate.secret", "in the credentials of the driv
 #: On Kubernetes, the file with the secret in the driver's container, or on its machine.
 _DRIVER_FILE = f"{SECRET}.driver.file"
 _LENGTH_MIN, _SIZE_MAX = 32, 4096
+#: The addresses in `spark://host:port,host:port`.
+_STANDALONE = re.compile(r"(?:^spark://|(?<=,))([^,]+)")
+#: How long a connection to a master may take, and how long its answer.
+_REACHED_S, _ANSWERED = 5.0, "10s"
+_PATIENCE = dict.fromkeys(
+    ("spark.rpc.lookupTimeout", "spark.rpc.askTimeout", "spark.network.timeout", "spark.network.auth.rpcTimeout"),
+    _ANSWERED,
+)
 #: Characters that mean themselves in spark-defaults.conf, where the other machines have the secret.
 _TEXT = re.compile(r"[A-Za-z0-9+/=_.-]*")
 _OTHERS = 0o077
@@ -95,6 +109,7 @@ def hand_over(secure: str, master: str, name: str, settings: Mapping[str, str]) 
     None: the JVM runs without Falkirk's Java module.
 
     Args: secure: as of `secure_value`. name: of the application. settings: all of them.
+    Raises: SparkError: `MASTER_REFUSED`: the master has another secret, or other settings.
     """
     from py4j.java_gateway import JavaClass
     from pyspark import SparkConf, SparkContext
@@ -110,7 +125,25 @@ def hand_over(secure: str, master: str, name: str, settings: Mapping[str, str]) 
         module.generate()
     else:
         module.use(secure)
+        _require_answer(module, secure, master)
     return {**settings, SECRET: ELSEWHERE}
+
+
+def _require_answer(module: Any, secure: str, master: str) -> None:
+    """Check that a standalone master knows the secret, unless none of its addresses can be reached: Spark then waits.
+
+    Raises: SparkError: `MASTER_REFUSED`.
+    """
+    reasons = []
+    for address in _STANDALONE.findall(master):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _REACHED_S).close()
+        except (OSError, ValueError):
+            continue
+        reasons.append(module.refusal(host, int(port), SETTINGS | _PATIENCE))
+    if reasons and None not in reasons:
+        raise MASTER_REFUSED.error(master=master, reason="; ".join(reasons), file=secure)
 
 
 def lacking(setting: exposure.Setting) -> dict[str, str]:

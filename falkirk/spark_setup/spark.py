@@ -140,8 +140,8 @@ def spark_session(
             show their own errors instead.
         secure: authenticate and encrypt the connections between driver and executors: a file with the secret that the
             machines of a standalone cluster know, or ``"generated"`` where Spark generates one.
-    Raises: SparkError: `SESSION_SETTINGS_MISSING`, with the list. MachineError: no Java, or no dependencies;
-        `SECRET_FILE_INVALID`. DefinitionError: `SECURE_UNSUITABLE`, `SECURE_CONTRADICTED`.
+    Raises: SparkError: `SESSION_SETTINGS_MISSING`, with the list; `MASTER_REFUSED`. MachineError: no Java, or no
+        dependencies; `SECRET_FILE_INVALID`. DefinitionError: `SECURE_UNSUITABLE`, `SECURE_CONTRADICTED`.
     """
     secure = None if secure is None else secure_value(secure, option="secure=")
     active = _present()

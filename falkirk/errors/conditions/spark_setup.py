@@ -60,6 +60,13 @@ JAVA_TOO_OLD = Condition(
     hint="Install Java {version_min} or newer (Debian: apt install openjdk-{version_min}-jre-headless), or set "
     "JAVA_HOME.",
 )
+MASTER_REFUSED = Condition(
+    "MASTER_REFUSED",
+    SparkError,
+    "the master {master} refuses the connection of this driver: {reason}.",
+    hint="Its machines need the secret in {file}, and the settings of docs/how-to/security.md, in their "
+    "spark-defaults.conf.",
+)
 MODULE_NOT_COMPILED = Condition(
     "MODULE_NOT_COMPILED",
     MachineError,

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from falkirk.spark_setup.submitted import EXECUTOR_SECRET_FILE, defaults, spark_
 from tests.unit.home.test_local_spark import WELL, FakeSession
 
 WORD = "0123456789abcdef0123456789abcdeF"
-STANDALONE = "spark://master:7077"
+STANDALONE = "spark://127.0.0.1:1"
 
 
 @pytest.fixture
@@ -142,12 +143,17 @@ class Module(JavaClass):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.refusals: dict[tuple[str, int], str | None] = {}
 
     def use(self, path: str) -> None:
         self.calls.append(path)
 
     def generate(self) -> None:
         self.calls.append("generated")
+
+    def refusal(self, host: str, port: int, settings: Mapping[str, str]) -> str | None:
+        assert settings.items() >= SETTINGS.items()
+        return self.refusals.get((host, port), "not this one")
 
 
 class Driver:
@@ -210,6 +216,26 @@ def test_a_driver_without_our_jars_is_refused(secret: Path, monkeypatch: pytest.
     with pytest.raises(SparkError, match=r"spark\.jars") as refused:
         local_spark.spark_session("shop", master=STANDALONE, secure=secret)
     assert refused.value.condition == "SESSION_SETTINGS_MISSING"
+
+
+def test_a_master_with_another_secret_is_named(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark would be silent for a minute. A master that can't be reached yet is Spark's to await."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as closed:
+        address, away = (each.getsockname() for each in (one, closed))
+        closed.close()
+        master = "spark://" + ",".join(f"{host}:{port}" for host, port in (away, address))
+
+        def start(refusals: dict[tuple[str, int], str | None]) -> None:
+            Driver(monkeypatch, master, Module()).module.refusals = refusals
+            local_spark.spark_session("shop", master=master, secure=secret)
+
+        start({address: None})
+        with pytest.raises(SparkError, match="not this one") as refused:
+            start({away: None})
+    assert refused.value.condition == "MASTER_REFUSED"
+    assert str(secret) in refused.value.hint
+    assert WORD not in repr(refused.value) + str(refused.value.parameters)
+    start({})
 
 
 def test_a_session_that_runs_can_not_be_protected_later(monkeypatch: pytest.MonkeyPatch) -> None:
