@@ -12,11 +12,11 @@ from collections.abc import Callable
 AUTHENTICATE = "spark.authenticate"
 #: The class of the streaming shuffle. Spark's own ignores `spark.authenticate` (docs/decisions/0044).
 SHUFFLE, AUTHENTICATED_SHUFFLE = "spark.shuffle.manager.incremental", "org.falkirk.AuthenticatedShuffle"
-#: Spark's encryption with keys from the secret; it covers all connections, those of the streaming shuffle too.
+#: Spark's encryption with keys from the secret.
 ENCRYPT = "spark.network.crypto.enabled"
 CIPHER, AUTHENTICATED_CIPHER = "spark.network.crypto.cipher", "AES/GCM/NoPadding"
 FALLBACK = "spark.network.crypto.saslFallback"
-#: TLS for calls and blocks, but not for the streaming shuffle.
+#: TLS with key stores.
 _TLS = "spark.ssl.rpc.enabled"
 #: Masters for which Spark generates a secret; driver and executor are in one JVM.
 _LOCAL = re.compile(r"local(\[[^\]]*\])?")
@@ -63,11 +63,6 @@ def warnings(setting: Setting, master: str) -> tuple[str, ...]:
         found.append(
             "passwords and records cross the network unencrypted between driver and executors: start with --secure, "
             f"or set {AUTHENTICATE}=true and {ENCRYPT}=true"
-        )
-    elif not is_on(ENCRYPT):
-        found.append(
-            f"records of keyed steps cross the network unencrypted, because {_TLS} does not cover the streaming "
-            f"shuffle: set {ENCRYPT}=true, too"
         )
     elif not is_on(_TLS) and (setting(CIPHER) != AUTHENTICATED_CIPHER or is_on_by_default(FALLBACK)):
         found.append(

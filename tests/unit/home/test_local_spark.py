@@ -241,7 +241,7 @@ def test_executors_of_a_cluster_end_themselves_and_a_local_one_is_the_driver(
         ("yarn", {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}, "true", ["undetected"]),
         ("yarn", {**SETTINGS, "spark.network.crypto.saslFallback": "true"}, "true", ["undetected"]),
         ("yarn", SETTINGS, "true", []),
-        ("k8s://https://a", {"spark.authenticate": "true", "spark.ssl.rpc.enabled": "true"}, "true", ["keyed steps"]),
+        ("k8s://https://a", {"spark.authenticate": "true", "spark.ssl.rpc.enabled": "true"}, "true", []),
         ("k8s://https://a", {**SETTINGS, "spark.ssl.rpc.enabled": "true"}, "true", []),
     ],
 )
