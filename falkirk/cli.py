@@ -11,7 +11,7 @@ from falkirk.platform import private
 from falkirk.platform.terminal import Terminal
 from falkirk.recovery.ownership.lease import LASTS_S, lease_s
 from falkirk.runtime.supervision.settings import RunSettings
-from falkirk.spark_setup.secure import checked
+from falkirk.spark_setup.secure import secure_option_value
 from falkirk.spark_setup.submitted import add_py_files, spark_conf
 from falkirk.user_tools.commands.group import LazyGroup, RunCommand
 from falkirk.user_tools.commands.options import (
@@ -117,7 +117,7 @@ def run(
     Spark dies or hangs, this command starts it again.
     """
     conf = spark_conf(settings, jars=jars, packages=packages, py_files=py_files)
-    secure = checked(secure, master, conf)
+    secure = secure_option_value(secure, master, conf)
     add_py_files(conf)
     app = load_application(file)
     if local:
@@ -165,7 +165,7 @@ def plan(
     from falkirk.plan.explain.preview import preview
     from falkirk.plan.explain.screen import WIDTH_MAX
 
-    secure = checked(secure, master)
+    secure = secure_option_value(secure, master)
     app = load_application(file, leased=wait)
     if local:
         from falkirk.user_tools.commands.running import local_broker

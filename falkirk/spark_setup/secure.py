@@ -28,13 +28,14 @@ from falkirk.spark_setup.submitted import EXECUTOR_SECRET_FILE
 #: The value of the switch if nobody but Spark, or this process, knows the secret.
 GENERATED = "generated"
 #: The settings of the driver, and of the other machines of a standalone cluster.
-SETTINGS = {
+PROTECTION = {
     exposure.AUTHENTICATE: "true",
     exposure.ENCRYPT: "true",
     # Spark's default lets somebody between the machines change encrypted data undetected (CVE-2025-55039).
     exposure.CIPHER: exposure.AUTHENTICATED_CIPHER,
     "spark.network.crypto.authEngineVersion": "2",
-    # By default a driver that can't agree on encryption goes on without it, and somebody in between can cause that.
+    # By default, if both sides fail to agree on keys, they continue without encryption. Somebody in between can cause
+    # such a failure.
     exposure.FALLBACK: "false",
     "spark.io.encryption.enabled": "true",
 }
@@ -68,7 +69,9 @@ def secure_value(value: str | Path, *, option: str = "--secure") -> str:
     return str(file)
 
 
-def checked(secure: str | Path | None, master: str | None, conf: Mapping[str, str] | None = None) -> str | None:
+def secure_option_value(
+    secure: str | Path | None, master: str | None, conf: Mapping[str, str] | None = None
+) -> str | None:
     """Return the switch of a command as `secure_value`, or None. Check it before anything starts.
 
     Args: master: None: a local one. conf: the user's settings. Raises: as `secure_value` and `secure_settings`.
@@ -89,7 +92,7 @@ def secure_settings(secure: str, master: str, given: Mapping[str, str]) -> dict[
     _check_master(secure, master)
     if SECRET in given:  # its value is not quoted
         raise SECURE_CONTRADICTED.error(name=SECRET, found="set", wanted="it unset: it gives Spark the secret itself")
-    found = dict(SETTINGS)
+    found = dict(PROTECTION)
     if _is_kubernetes(master) and secure != GENERATED:
         found |= {_DRIVER_FILE: secure, EXECUTOR_SECRET_FILE: given.get(EXECUTOR_SECRET_FILE, secure)}
     for name, wanted in found.items():
@@ -141,14 +144,14 @@ def _require_answer(module: Any, secure: str, master: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), _REACHED_S).close()
         except (OSError, ValueError):
             continue
-        reasons.append(module.refusal(host, int(port), SETTINGS | _PATIENCE))
+        reasons.append(module.refusal(host, int(port), PROTECTION | _PATIENCE))
     if reasons and None not in reasons:
         raise MASTER_REFUSED.error(master=master, reason="; ".join(reasons), file=secure)
 
 
 def lacking(setting: exposure.Setting) -> dict[str, str]:
     """Return the settings of the switch that a running application lacks, with the needed values."""
-    return {name: value for name, value in SETTINGS.items() if (setting(name) or "").lower() != value.lower()}
+    return {name: value for name, value in PROTECTION.items() if (setting(name) or "").lower() != value.lower()}
 
 
 def _check_master(secure: str, master: str) -> None:

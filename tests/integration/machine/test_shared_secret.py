@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from falkirk.spark_setup import exposure
-from falkirk.spark_setup.secure import ELSEWHERE, SECRET, SETTINGS, secure_settings
+from falkirk.spark_setup.secure import ELSEWHERE, PROTECTION, SECRET, secure_settings
 
 WORD = "0123456789abcdef0123456789abcdeF"
 STANDALONE = "spark://127.0.0.1:7077"
@@ -46,8 +46,9 @@ def manager(jvm: Any, master: str, settings: dict[str, str]) -> Any:
     conf = jvm.org.apache.spark.SparkConf(False)
     for name, value in (settings | {"spark.master": master}).items():
         conf.set(name, value)
-    empty = jvm.org.apache.spark.SecurityManager
-    return empty(conf, jvm.scala.Option.empty(), getattr(empty, "$lessinit$greater$default$3")())
+    settings_of = getattr(getattr(jvm.org.apache.spark.internal.config, "package$"), "MODULE$")
+    file = settings_of.AUTH_SECRET_FILE_DRIVER()  # as in SparkEnv
+    return jvm.org.apache.spark.SecurityManager(conf, jvm.scala.Option.empty(), file)
 
 
 def test_a_standalone_master_shares_the_secret_of_the_file(jvm: Any, secret: Path) -> None:
@@ -106,11 +107,11 @@ def test_a_master_with_weaker_settings_is_noticed_at_once(jvm: Any, secret: Path
     """The secret fits, and the cipher does not: Spark would be silent for a minute."""
     jvm.org.falkirk.SharedSecret.use(str(secret))
     ask = jvm.org.falkirk.SharedSecret.refusal
-    ours = SETTINGS | dict.fromkeys(("spark.rpc.lookupTimeout", "spark.network.timeout"), "2s")
-    with master_with(jvm, SETTINGS) as port:
+    ours = PROTECTION | dict.fromkeys(("spark.rpc.lookupTimeout", "spark.network.timeout"), "2s")
+    with master_with(jvm, PROTECTION) as port:
         assert ask("127.0.0.1", port, ours) is None
         assert ask("127.0.0.1", port, ours | {exposure.AUTHENTICATE: "false"}) is not None
-    with master_with(jvm, SETTINGS | {exposure.CIPHER: "AES/CTR/NoPadding"}) as port:
+    with master_with(jvm, PROTECTION | {exposure.CIPHER: "AES/CTR/NoPadding"}) as port:
         assert ask("127.0.0.1", port, ours) is not None
 
 

@@ -16,7 +16,7 @@ from falkirk.spark_setup import objects
 from falkirk.spark_setup import spark as local_spark
 from falkirk.spark_setup.java_options import AVRO_LIMITS, PINNED
 from falkirk.spark_setup.jvm import unseen
-from falkirk.spark_setup.secure import SETTINGS
+from falkirk.spark_setup.secure import PROTECTION
 from falkirk.spark_setup.spark import ESSENTIAL, kafka_options, missing_settings, session_settings, spark_session
 
 WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
@@ -239,10 +239,10 @@ def test_executors_of_a_cluster_end_themselves_and_a_local_one_is_the_driver(
         ("spark://a:7077", {}, None, ["run code", "unencrypted"]),
         ("spark://a:7077", {"spark.authenticate": "true"}, "true", ["unencrypted"]),
         ("yarn", {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}, "true", ["undetected"]),
-        ("yarn", {**SETTINGS, "spark.network.crypto.saslFallback": "true"}, "true", ["undetected"]),
-        ("yarn", SETTINGS, "true", []),
+        ("yarn", {**PROTECTION, "spark.network.crypto.saslFallback": "true"}, "true", ["undetected"]),
+        ("yarn", PROTECTION, "true", []),
         ("k8s://https://a", {"spark.authenticate": "true", "spark.ssl.rpc.enabled": "true"}, "true", []),
-        ("k8s://https://a", {**SETTINGS, "spark.ssl.rpc.enabled": "true"}, "true", []),
+        ("k8s://https://a", {**PROTECTION, "spark.ssl.rpc.enabled": "true"}, "true", []),
     ],
 )
 def test_calls_are_authenticated_where_spark_makes_up_a_secret_and_warned_of_elsewhere(

@@ -21,7 +21,15 @@ from falkirk.runtime.supervision.coordinator import Coordinator
 from falkirk.runtime.supervision.settings import HostSettings, RunSettings
 from falkirk.spark_setup import doctor, exposure
 from falkirk.spark_setup import spark as local_spark
-from falkirk.spark_setup.secure import ELSEWHERE, SECRET, SETTINGS, checked, lacking, secure_settings, secure_value
+from falkirk.spark_setup.secure import (
+    ELSEWHERE,
+    PROTECTION,
+    SECRET,
+    lacking,
+    secure_option_value,
+    secure_settings,
+    secure_value,
+)
 from falkirk.spark_setup.submitted import EXECUTOR_SECRET_FILE, defaults, spark_conf
 from tests.unit.home.test_local_spark import WELL, FakeSession
 
@@ -88,18 +96,18 @@ def test_no_file_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("master", [STANDALONE, "local-cluster[2,1,1024]"])
 def test_a_driver_that_shares_a_file(secret: Path, master: str) -> None:
-    assert secure_settings(str(secret), master, {}) == SETTINGS
+    assert secure_settings(str(secret), master, {}) == PROTECTION
 
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://a", "local[4]", "local", "local-cluster[2,1,1024]"])
 def test_a_secret_that_nobody_else_needs_is_generated(master: str) -> None:
-    assert secure_settings("generated", master, {}) == SETTINGS
+    assert secure_settings("generated", master, {}) == PROTECTION
 
 
 def test_the_pods_of_kubernetes_have_their_own_files() -> None:
     driver = f"{SECRET}.driver.file"
     found = secure_settings("/run/s", "k8s://https://a", {})
-    assert found == {**SETTINGS, driver: "/run/s", EXECUTOR_SECRET_FILE: "/run/s"}
+    assert found == {**PROTECTION, driver: "/run/s", EXECUTOR_SECRET_FILE: "/run/s"}
     (name, there), = spark_conf([f"{EXECUTOR_SECRET_FILE}=/etc/s"]).items()  # fmt: skip
     found = secure_settings("/run/s", "k8s://https://a", {name: there})
     assert (found[driver], found[EXECUTOR_SECRET_FILE]) == ("/run/s", "/etc/s")
@@ -120,15 +128,15 @@ def test_a_switch_without_effect_is_refused(value: str, master: str, why: str) -
     assert (refused.value.parameters["value"], refused.value.parameters["master"]) == (value, master)
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", PROTECTION)
 def test_a_setting_that_weakens_it_is_refused(name: str, secret: Path) -> None:
-    given = {name: SETTINGS[name].upper(), "spark.network.crypto.keyFactoryIterations": "9"}
-    assert secure_settings(str(secret), STANDALONE, given)[name] == SETTINGS[name]
+    given = {name: PROTECTION[name].upper(), "spark.network.crypto.keyFactoryIterations": "9"}
+    assert secure_settings(str(secret), STANDALONE, given)[name] == PROTECTION[name]
     with pytest.raises(DefinitionError) as refused:
         secure_settings(str(secret), STANDALONE, {name: "other"})
     assert refused.value.condition == "SECURE_CONTRADICTED"
     told = refused.value.parameters
-    assert (told["name"], told["found"], told["wanted"]) == (name, "other", SETTINGS[name])
+    assert (told["name"], told["found"], told["wanted"]) == (name, "other", PROTECTION[name])
 
 
 def test_a_second_secret_is_refused_and_not_quoted(secret: Path) -> None:
@@ -152,7 +160,7 @@ class Module(JavaClass):  # type: ignore[misc]
         self.calls.append("generated")
 
     def refusal(self, host: str, port: int, settings: Mapping[str, str]) -> str | None:
-        assert settings.items() >= SETTINGS.items()
+        assert settings.items() >= PROTECTION.items()
         return self.refusals.get((host, port), "not this one")
 
 
@@ -192,7 +200,7 @@ def test_the_driver_reads_the_file_itself(
     driver = Driver(monkeypatch, STANDALONE, Module())
     local_spark.spark_session("shop", master=STANDALONE, secure=secret, conf={"spark.executor.cores": "2"})
     assert driver.module.calls == [str(secret)]
-    assert driver.settings == driver.settings | SETTINGS | {SECRET: ELSEWHERE, "spark.executor.cores": "2"}
+    assert driver.settings == driver.settings | PROTECTION | {SECRET: ELSEWHERE, "spark.executor.cores": "2"}
     assert driver.arguments == {name: value for name, value in driver.settings.items() if name != SECRET} | {
         "spark.master": STANDALONE, "spark.app.name": "shop",
     }  # fmt: skip
@@ -247,9 +255,9 @@ def test_a_session_that_runs_can_not_be_protected_later(monkeypatch: pytest.Monk
 
     for name in ("application_jars", "module_jar", "jar_key"):
         monkeypatch.setattr(local_spark, name, lambda: "ours")
-    active = session(SETTINGS)
+    active = session(PROTECTION)
     assert local_spark.spark_session("shop", secure="generated") is active
-    session(SETTINGS | {exposure.CIPHER: "AES/CTR/NoPadding"})
+    session(PROTECTION | {exposure.CIPHER: "AES/CTR/NoPadding"})
     with pytest.raises(SparkError, match=exposure.CIPHER) as refused:
         local_spark.spark_session("shop", secure="generated")
     assert refused.value.condition == "SESSION_SETTINGS_MISSING"
@@ -299,12 +307,12 @@ def test_the_command_refuses_before_anything_starts(
 
 
 def test_without_the_switch_nothing_is_checked() -> None:
-    assert checked(None, STANDALONE) is None
+    assert secure_option_value(None, STANDALONE) is None
 
 
 def test_a_plan_says_whether_the_connections_are_protected() -> None:
     ours = {exposure.SHUFFLE: exposure.AUTHENTICATED_SHUFFLE}
-    (said,) = exposure.described({**SETTINGS, **ours}.get, STANDALONE)
+    (said,) = exposure.described({**PROTECTION, **ours}.get, STANDALONE)
     assert "authenticated and encrypted" in said
     one, other = exposure.described({}.get, STANDALONE)
     assert ("--secure" in one, "--secure" in other) == (True, True)
@@ -330,7 +338,7 @@ def test_the_doctor_checks_the_file_with_the_secret(secret: Path, machine: Path)
 
 
 def test_the_doctor_compares_the_settings_of_a_machine(machine: Path) -> None:
-    lines = [f"{SECRET} {WORD}", *(f"{name} {value}" for name, value in SETTINGS.items())]
+    lines = [f"{SECRET} {WORD}", *(f"{name} {value}" for name, value in PROTECTION.items())]
     written(machine, "\n".join(lines))
     (same,) = doctor._protection(None)
     assert (same.ok, same.is_advice) == (True, False)
@@ -342,4 +350,4 @@ def test_the_doctor_compares_the_settings_of_a_machine(machine: Path) -> None:
     assert exposure.CIPHER in differs.fix
     assert exposure.AUTHENTICATE not in differs.fix
     assert WORD not in str((same, shared, differs))
-    assert lacking(defaults().get).keys() == SETTINGS.keys() - {exposure.AUTHENTICATE}
+    assert lacking(defaults().get).keys() == PROTECTION.keys() - {exposure.AUTHENTICATE}
