@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -113,20 +112,3 @@ def test_a_master_with_weaker_settings_is_noticed_at_once(jvm: Any, secret: Path
         assert ask("127.0.0.1", port, ours | {exposure.AUTHENTICATE: "false"}) is not None
     with master_with(jvm, PROTECTION | {exposure.CIPHER: "AES/CTR/NoPadding"}) as port:
         assert ask("127.0.0.1", port, ours) is not None
-
-
-def test_spark_can_not_use_pem_files_for_tls(jvm: Any, secret: Path, tmp_path: Path) -> None:
-    """If this fails, a version of Spark can, and decision 0111 needs a second look."""
-    jvm.org.falkirk.SharedSecret.use(str(secret))
-    pem = str(tmp_path / "both.pem")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-days", "2", "-nodes",
-         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", pem, "-out", pem + ".cert"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    tls = {
-        exposure.AUTHENTICATE: "true", "spark.ssl.rpc.enabled": "true", "spark.ssl.rpc.openSslEnabled": "true",
-        "spark.ssl.rpc.privateKey": pem, "spark.ssl.rpc.certChain": pem + ".cert", "spark.rpc.lookupTimeout": "2s",
-    }  # fmt: skip
-    with master_with(jvm, tls) as port:
-        assert jvm.org.falkirk.SharedSecret.refusal("127.0.0.1", port, tls) is not None
