@@ -16,8 +16,8 @@ SHUFFLE, AUTHENTICATED_SHUFFLE = "spark.shuffle.manager.incremental", "org.falki
 ENCRYPT = "spark.network.crypto.enabled"
 CIPHER, AUTHENTICATED_CIPHER = "spark.network.crypto.cipher", "AES/GCM/NoPadding"
 FALLBACK = "spark.network.crypto.saslFallback"
-#: TLS with key stores.
-_TLS = "spark.ssl.rpc.enabled"
+#: TLS.
+TLS = "spark.ssl.rpc.enabled"
 #: Masters for which Spark generates a secret; driver and executor are in one JVM.
 _LOCAL = re.compile(r"local(\[[^\]]*\])?")
 Setting = Callable[[str], str | None]
@@ -59,12 +59,12 @@ def warnings(setting: Setting, master: str) -> tuple[str, ...]:
         )
     if is_local(master):
         return tuple(found)
-    if not is_on(ENCRYPT) and not is_on(_TLS):
+    if not is_on(ENCRYPT) and not is_on(TLS):
         found.append(
             "passwords and records cross the network unencrypted between driver and executors: start with --secure, "
             f"or set {AUTHENTICATE}=true and {ENCRYPT}=true"
         )
-    elif not is_on(_TLS) and (setting(CIPHER) != AUTHENTICATED_CIPHER or is_on_by_default(FALLBACK)):
+    elif not is_on(TLS) and (setting(CIPHER) != AUTHENTICATED_CIPHER or is_on_by_default(FALLBACK)):
         found.append(
             "somebody between the machines can change encrypted data undetected, or switch the encryption off: start "
             f"with --secure, or set {CIPHER}={AUTHENTICATED_CIPHER} and {FALLBACK}=false on all machines"

@@ -1,8 +1,9 @@
 """Secure: one switch that protects the connections between the driver of a Spark application and its executors.
 
 It sets Spark's own protection: both ends of each connection prove that they know a secret, and encrypt all data with
-keys that they derive from it. On a standalone master, the secret is in a file of the driver's user, and in the settings
-of the other machines. On YARN and Kubernetes, Spark generates it. See docs/decisions/0111.
+keys that they derive from it, or by TLS with a certificate that all machines have. On a standalone master, the secret
+is in a file of the driver's user, and in the settings of the other machines. On YARN and Kubernetes, Spark generates
+it. See docs/decisions/0111.
 
 A secret in a setting would be an argument of the JVM, which all users of the machine can read. So the driver's JVM
 reads the file itself (`SharedSecret.java`), and Python only checks it.
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from falkirk.errors import MachineError
 from falkirk.errors.conditions.spark_setup import (
     MASTER_REFUSED,
     SECRET_FILE_INVALID,
@@ -27,9 +29,9 @@ from falkirk.spark_setup.submitted import EXECUTOR_SECRET_FILE
 
 #: The value of the switch if nobody but Spark, or this process, knows the secret.
 GENERATED = "generated"
+_ALWAYS = {exposure.AUTHENTICATE: "true", "spark.io.encryption.enabled": "true"}
 #: The settings of the driver, and of the other machines of a standalone cluster.
-PROTECTION = {
-    exposure.AUTHENTICATE: "true",
+PROTECTION = _ALWAYS | {
     exposure.ENCRYPT: "true",
     # Spark's default lets somebody between the machines change encrypted data undetected (CVE-2025-55039).
     exposure.CIPHER: exposure.AUTHENTICATED_CIPHER,
@@ -37,8 +39,9 @@ PROTECTION = {
     # By default, if both sides fail to agree on keys, they continue without encryption. Somebody in between can cause
     # such a failure.
     exposure.FALLBACK: "false",
-    "spark.io.encryption.enabled": "true",
 }
+#: The setting with the path of the private key for TLS.
+KEY = "spark.ssl.rpc.privateKey"
 #: The setting for a secret. On a standalone master Spark wants a value, but looks at the user's credentials first.
 SECRET, ELSEWHERE = "spark.authenticate.secret", "in the credentials of the driver"
 #: On Kubernetes, the file with the secret in the driver's container, or on its machine.
@@ -55,18 +58,34 @@ _PATIENCE = dict.fromkeys(
 #: Characters that mean themselves in spark-defaults.conf, where the other machines have the secret.
 _TEXT = re.compile(r"[A-Za-z0-9+/=_.-]*")
 _OTHERS = 0o077
+_GIVE = "Give it to the user that runs the application."
 
 
 def secure_value(value: str | Path, *, option: str = "--secure") -> str:
-    """Return the switch with an absolute path, for a process in another folder.
+    """Return the switch with absolute paths, for a process in another folder.
 
+    Args: value: a file with a secret, or `GENERATED`; for TLS followed by a comma and a PEM file.
     Raises: MachineError: `SECRET_FILE_INVALID`.
     """
-    if str(value) == GENERATED:
-        return GENERATED
-    file = Path(value).absolute()
-    _check_file(file, option)
-    return str(file)
+    secret, _, pem = str(value).partition(",")
+    if secret != GENERATED:
+        secret = str(Path(secret).absolute())
+        _check_secret(Path(secret), option)
+    if not pem:
+        return secret
+    pem = str(Path(pem).absolute())
+    _check_pem(Path(pem), option)
+    return f"{secret},{pem}"
+
+
+def protection_of(secure: str) -> dict[str, str]:
+    """Return the settings that all machines need. Args: secure: as of `secure_value`."""
+    pem = secure.partition(",")[2]
+    if not pem:
+        return dict(PROTECTION)
+    # Spark uses PEM files only if it is told to use OpenSSL; without OpenSSL it then uses Java's TLS.
+    tls = {exposure.TLS: "true", "spark.ssl.rpc.openSslEnabled": "true", KEY: pem, "spark.ssl.rpc.certChain": pem}
+    return _ALWAYS | tls
 
 
 def secure_option_value(
@@ -89,12 +108,13 @@ def secure_settings(secure: str, master: str, given: Mapping[str, str]) -> dict[
     Args: secure: as of `secure_value`. given: the user's settings.
     Raises: DefinitionError: `SECURE_UNSUITABLE`, `SECURE_CONTRADICTED`.
     """
-    _check_master(secure, master)
+    secret, _, pem = secure.partition(",")
+    _check_master(secret, master)
     if SECRET in given:  # its value is not quoted
         raise SECURE_CONTRADICTED.error(name=SECRET, found="set", wanted="it unset: it gives Spark the secret itself")
-    found = dict(PROTECTION)
-    if _is_kubernetes(master) and secure != GENERATED:
-        found |= {_DRIVER_FILE: secure, EXECUTOR_SECRET_FILE: given.get(EXECUTOR_SECRET_FILE, secure)}
+    found = protection_of(secure) | ({exposure.ENCRYPT: "false"} if pem else {})
+    if _is_kubernetes(master) and secret != GENERATED:
+        found |= {_DRIVER_FILE: secret, EXECUTOR_SECRET_FILE: given.get(EXECUTOR_SECRET_FILE, secret)}
     for name, wanted in found.items():
         if given.get(name, wanted).strip().lower() != wanted.lower():
             raise SECURE_CONTRADICTED.error(name=name, found=given[name], wanted=wanted)
@@ -124,10 +144,11 @@ def hand_over(secure: str, master: str, name: str, settings: Mapping[str, str]) 
     module = cast(Any, SparkContext._jvm).org.falkirk.SharedSecret
     if not isinstance(module, JavaClass):
         return None
-    if secure == GENERATED:
+    secret = secure.partition(",")[0]
+    if secret == GENERATED:
         module.generate()
     else:
-        module.use(secure)
+        module.use(secret)
         _require_answer(module, secure, master)
     return {**settings, SECRET: ELSEWHERE}
 
@@ -144,26 +165,27 @@ def _require_answer(module: Any, secure: str, master: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), _REACHED_S).close()
         except (OSError, ValueError):
             continue
-        reasons.append(module.refusal(host, int(port), PROTECTION | _PATIENCE))
+        reasons.append(module.refusal(host, int(port), protection_of(secure) | _PATIENCE))
     if reasons and None not in reasons:
         raise MASTER_REFUSED.error(master=master, reason="; ".join(reasons), file=secure)
 
 
-def lacking(setting: exposure.Setting) -> dict[str, str]:
-    """Return the settings of the switch that a running application lacks, with the needed values."""
-    return {name: value for name, value in PROTECTION.items() if (setting(name) or "").lower() != value.lower()}
+def lacking(setting: exposure.Setting, secure: str) -> dict[str, str]:
+    """Return the settings of the switch (as of `secure_value`) that others lack, with the needed values."""
+    wanted = protection_of(secure)
+    return {name: value for name, value in wanted.items() if (setting(name) or "").lower() != value.lower()}
 
 
-def _check_master(secure: str, master: str) -> None:
-    if secure == GENERATED:
+def _check_master(secret: str, master: str) -> None:
+    if secret == GENERATED:
         if needs_secret(master) and not exposure.is_on_this_machine(master):
             raise SECURE_UNSUITABLE.error(
-                value=secure, master=master, reason="its machines must know the secret, too",
+                value=secret, master=master, reason="its machines must know the secret, too",
                 advice="Name a file with the secret that is in spark-defaults.conf of these machines.",
             )  # fmt: skip
     elif exposure.is_local(master) or master == "yarn":
         raise SECURE_UNSUITABLE.error(
-            value=secure, master=master, reason="Spark generates the secret there", advice=f"Write {GENERATED}."
+            value=secret, master=master, reason="Spark generates the secret there", advice=f"Write {GENERATED}."
         )
 
 
@@ -171,27 +193,48 @@ def _is_kubernetes(master: str) -> bool:
     return master.startswith("k8s")
 
 
-def _check_file(file: Path, option: str) -> None:
+def _check_secret(file: Path, option: str) -> None:
     """Check that a file holds a secret that only its user can read. No error quotes the content."""
-
-    def refusal(reason: str, advice: str) -> Exception:
-        return SECRET_FILE_INVALID.error(option=option, path=str(file), reason=reason, advice=advice)
-
     new = f"Create one: (umask 077; openssl rand -hex {_LENGTH_MIN} > FILE)."
-    try:
-        found = file.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise refusal("it is not a file", new)
-        if found.st_uid not in (os.geteuid(), 0):
-            raise refusal(f"it belongs to user {found.st_uid}", "Give it to the user that runs the application.")
-        if found.st_mode & _OTHERS:
-            raise refusal("other users can open it", f"Run: chmod 600 {file}")
-        content = file.read_bytes()[: _SIZE_MAX + 1]
-    except FileNotFoundError:
-        raise refusal("there is no such file", new) from None
-    except PermissionError:
-        raise refusal(f"user {os.geteuid()} can't read it", "Give it to the user that runs the application.") from None
+    content = _read_private(file, option, new)
     text = content.decode("latin-1").strip()
     if len(text) < _LENGTH_MIN or len(content) > _SIZE_MAX or not _TEXT.fullmatch(text):
         reason = f"a secret has at least {_LENGTH_MIN} characters, in one line: letters, digits, and + / = _ . -"
-        raise refusal(reason, new)
+        raise _refusal(option, file, reason, new)
+
+
+def _check_pem(file: Path, option: str) -> None:
+    """Check that a file holds a certificate and its private key as Netty reads them: PKCS#8, without a password."""
+    import ssl  # other commands do not need it
+
+    new = (
+        "Create one: (umask 077; openssl req -x509 -newkey rsa:3072 -nodes -days 365 -subj /CN=cluster -keyout FILE "
+        "-out certificate.pem && cat certificate.pem >> FILE)."
+    )
+    if b"-----BEGIN PRIVATE KEY-----" not in _read_private(file, option, new):
+        raise _refusal(option, file, "it has no private key (PKCS#8) without a password", new)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file)
+    except ssl.SSLError:
+        raise _refusal(option, file, "it has no certificate of its private key", new) from None
+
+
+def _read_private(file: Path, option: str, new: str) -> bytes:
+    """Return the content of a file that only its user can read. Args: new: how to create such a file."""
+    try:
+        found = file.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise _refusal(option, file, "it is not a file", new)
+        if found.st_uid not in (os.geteuid(), 0):
+            raise _refusal(option, file, f"it belongs to user {found.st_uid}", _GIVE)
+        if found.st_mode & _OTHERS:
+            raise _refusal(option, file, "other users can open it", f"Run: chmod 600 {file}")
+        return file.read_bytes()
+    except FileNotFoundError:
+        raise _refusal(option, file, "there is no such file", new) from None
+    except PermissionError:
+        raise _refusal(option, file, f"user {os.geteuid()} can't read it", _GIVE) from None
+
+
+def _refusal(option: str, file: Path, reason: str, advice: str) -> MachineError:
+    return SECRET_FILE_INVALID.error(option=option, path=str(file), reason=reason, advice=advice)

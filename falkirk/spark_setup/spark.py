@@ -139,7 +139,8 @@ def spark_session(
         shows_log: whether the standard error of a new JVM is shown. Commands that only look at an application
             show their own errors instead.
         secure: authenticate and encrypt the connections between driver and executors: a file with the secret that the
-            machines of a standalone cluster know, or ``"generated"`` where Spark generates one.
+            machines of a standalone cluster know, or ``"generated"`` where Spark generates one. For TLS, a comma and
+            a PEM file follow, which is at the same path on all machines.
     Raises: SparkError: `SESSION_SETTINGS_MISSING`, with the list; `MASTER_REFUSED`. MachineError: no Java, or no
         dependencies; `SECRET_FILE_INVALID`. DefinitionError: `SECURE_UNSUITABLE`, `SECURE_CONTRADICTED`.
     """
@@ -183,7 +184,7 @@ def spark_session(
         if data is not None:
             objects.prepare_session(active, data)
     _limit_avro(active)
-    missing = missing_settings(active, data, is_secure=secure is not None)
+    missing = missing_settings(active, data, secure=secure)
     if missing:
         raise unsuitable_session(missing, _BUILD)
     return active
@@ -300,16 +301,16 @@ def _launch_settings(master: str, data: str | None = None) -> dict[str, str]:
 
 
 def missing_settings(
-    active: SparkSession, data: str | None = None, *, is_secure: bool = False
+    active: SparkSession, data: str | None = None, *, secure: str | None = None
 ) -> tuple[MissingSetting, ...]:
     """Return the settings that a session lacks.
 
-    Args: data: the address of data in an object store. is_secure: it must protect its connections.
+    Args: data: the address of data in an object store. secure: as of `secure_value`.
     """
     missing = []
-    if is_secure:
+    if secure is not None:
         found_of = active.sparkContext.getConf().get
-        for name, wanted in lacking(found_of).items():
+        for name, wanted in lacking(found_of, secure).items():
             missing.append(MissingSetting(name=name, wanted=wanted, found=found_of(name), reason="for secure="))
     for name, (wanted, reason) in ESSENTIAL.items():
         found = active.conf.get(name, _WELL_BY_DEFAULT.get(name))

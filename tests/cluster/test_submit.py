@@ -38,7 +38,7 @@ FAILURES, FAILED = 4, 2
 class Submitted:
     """An application that is run by spark-submit, with its files below a folder."""
 
-    def __init__(self, master: str, folder: Path, broker: Broker, tag: str, secret: Path) -> None:
+    def __init__(self, master: str, folder: Path, broker: Broker, tag: str, secure: str) -> None:
         self.events, self.counts, self.bootstrap = f"events-{tag}", f"counts-{tag}", broker.bootstrap
         self.refused = f"refused-{tag}"
         for topic in (self.events, self.counts, self.refused):
@@ -61,7 +61,7 @@ class Submitted:
             "REGIONS": "counts refused",
             "INTERVAL": "3 seconds",
             "FAILURES": str(FAILURES),
-            "SECURE": str(secret),
+            "SECURE": secure,
         }
         python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         self._env = {**os.environ, **names, **python, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": os.getcwd()}
@@ -206,11 +206,12 @@ def test_submitted_application(broker: Broker, tmp_path: Path, tag: str, master:
     """It runs, and resumes after a kill if the master outlives it."""
     with contextlib.ExitStack() as stack:
         known = stack.enter_context(protected(tmp_path / "conf"))
-        address = master
+        address, secure = master, f"generated,{known.pem}"  # all of a local cluster is here, and uses TLS
         if master == "standalone":
+            secure = str(known.secret)
             address = stack.enter_context(standalone(tmp_path / "workers", known.machines))
             assert_refused_without_the_secret(address, tmp_path)
-        run = Submitted(address, tmp_path, broker, tag, known.secret)
+        run = Submitted(address, tmp_path, broker, tag, secure)
         stack.callback(run.close)
         run.submit()
         with Load(broker.bootstrap, run.events, rate=LIGHT) as load:
