@@ -26,6 +26,7 @@ from falkirk.spark_setup.secure import (
     PROTECTION,
     SECRET,
     lacking,
+    protection_of,
     secure_option_value,
     secure_settings,
     secure_value,
@@ -378,6 +379,10 @@ def test_the_doctor_compares_the_settings_of_a_machine(machine: Path) -> None:
     written(machine, "\n".join(lines))
     (same,) = doctor._protection(None)
     assert (same.ok, same.is_advice) == (True, False)
+    tls = {**protection_of("generated,/etc/cluster.pem"), SECRET: WORD}
+    written(machine, "\n".join(f"{name} {value}" for name, value in tls.items()))
+    (fits,) = doctor._protection(None)
+    assert (fits.ok, fits.is_advice) == (True, False)
     written(machine, "\n".join(["# a comment", "", "spark.authenticate=true", f"{SECRET} = {WORD}"]), 0o644)
     assert defaults() == {"spark.authenticate": "true", SECRET: WORD}
     shared, differs = doctor._protection(None)
