@@ -51,6 +51,7 @@ class App(Application):
         create_topics: bool = False,
         force: bool = False,
         once: bool = False,
+        secure: "str | Path | None" = None,
     ) -> "Query":
         """Start the application in this process, for example in a notebook, and return the running query.
 
@@ -59,19 +60,22 @@ class App(Application):
 
         Args: kafka: the broker, by default that of the application. home: the folder, by default that of the
             application. create_topics: create missing topics. force: start although published results depend on a
-            damaged checkpoint. once: process the present input; then the query ends by itself.
+            damaged checkpoint. once: process the present input; then the query ends by itself. secure: protect the
+            connections between driver and executors, as in ``falkirk run --secure``.
         Raises: FalkirkError: before anything runs.
         """
         from falkirk.runtime.supervision.query import start_application
 
-        return start_application(self, kafka=kafka, home=home, create_topics=create_topics, force=force, once=once)
+        return start_application(
+            self, kafka=kafka, home=home, create_topics=create_topics, force=force, once=once, secure=secure
+        )
 
     def run(self, **options: Any) -> None:
         """Run the application until it is stopped (Ctrl-C): the coordinator in this process, Spark in another process.
 
         Args: options: the options of ``falkirk run``: ``kafka``, ``home``, ``master``, ``create_topics``, ``force``,
             ``once``, ``metrics``, ``dashboard`` (``""``: at its usual port), ``standby``, ``wait``, ``lease`` (in
-            seconds), and ``conf``, a mapping of Spark settings.
+            seconds), ``secure``, and ``conf``, a mapping of Spark settings.
         Raises: DefinitionError: `LEASE_INVALID`; `WAIT_UNSUITABLE`: ``wait`` under spark-submit.
         """
         from falkirk.user_tools.commands.run import run_application

@@ -11,6 +11,7 @@ from falkirk.platform import private
 from falkirk.platform.terminal import Terminal
 from falkirk.recovery.ownership.lease import LASTS_S, lease_s
 from falkirk.runtime.supervision.settings import RunSettings
+from falkirk.spark_setup.secure import secure_option_value
 from falkirk.spark_setup.submitted import add_py_files, spark_conf
 from falkirk.user_tools.commands.group import LazyGroup, RunCommand
 from falkirk.user_tools.commands.options import (
@@ -21,6 +22,7 @@ from falkirk.user_tools.commands.options import (
     local_option,
     master_option,
     running_broker_option,
+    secure_option,
 )
 from falkirk.user_tools.commands.run import run_in_terminal
 
@@ -60,6 +62,7 @@ def main(context: click.Context) -> None:
 @local_option
 @home_option
 @master_option
+@secure_option
 @click.option("--create-topics", is_flag=True, help="Create missing topics of sources and sinks; --local does so too.")
 @click.option(
     "--force",
@@ -104,8 +107,8 @@ def main(context: click.Context) -> None:
 )
 @click.option("--py-files", metavar="FILE,…", help="Python files (.py, .zip) that the application imports.")
 def run(
-    file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, create_topics: bool,
-    force: bool, once: bool, metrics: str | None, dashboard: str | None, standby: bool | None,
+    file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, secure: str | None,
+    create_topics: bool, force: bool, once: bool, metrics: str | None, dashboard: str | None, standby: bool | None,
     wait: bool, lease: float, settings: tuple[str, ...], jars: str | None, packages: str | None, py_files: str | None,
 ) -> None:  # fmt: skip
     """Run the application in FILE.
@@ -114,6 +117,7 @@ def run(
     Spark dies or hangs, this command starts it again.
     """
     conf = spark_conf(settings, jars=jars, packages=packages, py_files=py_files)
+    secure = secure_option_value(secure, master, conf)
     add_py_files(conf)
     app = load_application(file)
     if local:
@@ -133,6 +137,7 @@ def run(
         conf=conf,
         once=once,
         lease_s=lease_s(wait=wait, lease=lease),
+        secure=secure,
     )
     run_in_terminal(app, run_settings)
 
@@ -143,13 +148,14 @@ def run(
 @running_broker_option
 @home_option
 @master_option
+@secure_option
 @click.option("--why", "output", metavar="SINK", help="Explain the results of one sink: reasons, failures and costs.")
 @click.option("--graph", type=click.Choice(["mermaid"]), help="Print the plan as a graph in this language.")
 @click.option("--wait", is_flag=True, help="Plan for `falkirk run --wait`, where sinks are transactional by default.")
 @json_option
 def plan(
-    file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, output: str | None,
-    graph: str | None, wait: bool, as_json_: bool,
+    file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, secure: str | None,
+    output: str | None, graph: str | None, wait: bool, as_json_: bool,
 ) -> None:  # fmt: skip
     """Show how FILE's application will run.
 
@@ -159,12 +165,13 @@ def plan(
     from falkirk.plan.explain.preview import preview
     from falkirk.plan.explain.screen import WIDTH_MAX
 
+    secure = secure_option_value(secure, master)
     app = load_application(file, leased=wait)
     if local:
         from falkirk.user_tools.commands.running import local_broker
 
         broker = local_broker()
-    shown, terminal = preview(app, kafka=broker, home=home, master=master), Terminal()
+    shown, terminal = preview(app, kafka=broker, home=home, master=master, secure=secure), Terminal()
     width = min(terminal.width, WIDTH_MAX) if terminal.is_terminal else WIDTH_MAX
     if as_json_:
         click.echo(json.dumps(shown.as_json(), indent=1))

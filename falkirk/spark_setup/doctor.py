@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from ipaddress import ip_address
@@ -15,6 +16,8 @@ from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
 from falkirk.spark_setup import archive, broker, jars, module
 from falkirk.spark_setup.java import find_java
+from falkirk.spark_setup.secure import GENERATED, KEY, PROTECTION, SECRET, lacking, secure_value
+from falkirk.spark_setup.submitted import defaults, defaults_file
 
 _DISK_MIN_BYTES = 1 << 30
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
@@ -34,8 +37,11 @@ class CheckResult:
     is_advice: bool = False
 
 
-def check_machine(kafka: str | None = None) -> tuple[CheckResult, ...]:
-    """Check everything that a run needs, without downloading or starting anything. `kafka`: a broker to check."""
+def check_machine(kafka: str | None = None, *, secure: str | None = None) -> tuple[CheckResult, ...]:
+    """Check everything that a run needs, without downloading or starting anything.
+
+    Args: kafka: a broker to check. secure: the value of `falkirk run --secure` to check.
+    """
     found = [
         CheckResult(
             name="Python",
@@ -58,6 +64,7 @@ def check_machine(kafka: str | None = None) -> tuple[CheckResult, ...]:
         CheckResult(name="CPU cores", ok=True, detail=f"{os.cpu_count()}"),
         _disk(),
         _ports(),
+        *_protection(secure),
     ]
     if kafka is not None:
         found.append(_broker(kafka))
@@ -187,6 +194,36 @@ def _ports() -> CheckResult:
         "or systemd: docs/how-to/security.md, Ports.",
         is_advice=True,
     )
+
+
+def _protection(secure: str | None) -> Iterator[CheckResult]:
+    """Check the secret of a cluster's driver, and the settings of its machines in spark-defaults.conf."""
+    if secure is not None:
+        try:
+            value = secure_value(secure)
+        except FalkirkError as error:
+            yield CheckResult(name="secret", ok=False, detail=error.message, fix=error.hint)
+        else:
+            known = "Spark generates it" if value == GENERATED else f"{value}: long enough, only this user can read it"
+            yield CheckResult(name="secret", ok=True, detail=known)
+    file, found = defaults_file(), defaults()
+    if SECRET in found and file.stat().st_mode & 0o077:
+        yield CheckResult(
+            name="secret", ok=False, detail=f"other users can open {file}, which has one", fix=f"Run: chmod 600 {file}"
+        )
+    secret_and_key = f"{GENERATED},{found[KEY]}" if KEY in found else GENERATED
+    other = lacking(found.get, secret_and_key)
+    if other and any(name in found for name in (SECRET, *PROTECTION)):
+        yield CheckResult(
+            name="connections on a cluster", ok=True,
+            detail=f"{file} is not as --secure needs it on the machines of a standalone cluster",
+            fix=f"Set {', '.join(map('='.join, other.items()))}: docs/how-to/security.md, Ports.",
+            is_advice=True,
+        )  # fmt: skip
+    elif not other:
+        yield CheckResult(
+            name="connections on a cluster", ok=True, detail=f"{file} has the settings that --secure needs"
+        )
 
 
 def others_reach() -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 Spark's driver listens for calls, and on a cluster the executors do so too. Without `spark.authenticate`, Spark
 deserializes a message before it checks the sender. Anyone who reaches the port can thus run code as the user. With a
 local master, Spark generates a secret by itself, so Falkirk enables authentication by default. On a cluster all
-machines must know the secret, so only the user can enable it, and Falkirk warns.
+machines must know the secret, so only the user can enable it (`falkirk run --secure`, secure.py), and Falkirk warns.
 """
 
 import re
@@ -12,8 +12,12 @@ from collections.abc import Callable
 AUTHENTICATE = "spark.authenticate"
 #: The class of the streaming shuffle. Spark's own ignores `spark.authenticate` (docs/decisions/0044).
 SHUFFLE, AUTHENTICATED_SHUFFLE = "spark.shuffle.manager.incremental", "org.falkirk.AuthenticatedShuffle"
-#: Each of these settings encrypts calls between driver and executors.
-_ENCRYPTING = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+#: Spark's encryption with keys from the secret.
+ENCRYPT = "spark.network.crypto.enabled"
+CIPHER, AUTHENTICATED_CIPHER = "spark.network.crypto.cipher", "AES/GCM/NoPadding"
+FALLBACK = "spark.network.crypto.saslFallback"
+#: TLS.
+TLS = "spark.ssl.rpc.enabled"
 #: Masters for which Spark generates a secret; driver and executor are in one JVM.
 _LOCAL = re.compile(r"local(\[[^\]]*\])?")
 Setting = Callable[[str], str | None]
@@ -41,21 +45,36 @@ def warnings(setting: Setting, master: str) -> tuple[str, ...]:
     def is_on(name: str) -> bool:
         return (setting(name) or "").strip().lower() == "true"
 
+    def is_on_by_default(name: str) -> bool:
+        return (setting(name) or "").strip().lower() != "false"
+
     found = []
     if not is_on(AUTHENTICATE):
-        secret = "" if is_local(master) else ", and, if the cluster requires it, spark.authenticate.secret"
-        found.append(
-            f"anyone who reaches the ports of this Spark application can run code in it: set "
-            f"{AUTHENTICATE}=true{secret}"
-        )
+        remedy = f"set {AUTHENTICATE}=true" if is_local(master) else "start with --secure"
+        found.append(f"anyone who reaches the ports of this Spark application can run code in it: {remedy}")
     elif setting(SHUFFLE) != AUTHENTICATED_SHUFFLE:
         found.append(
             "anyone who reaches the ports of the streaming shuffle can read records of keyed steps and stop them: set "
             f"{SHUFFLE}={AUTHENTICATED_SHUFFLE} when you build the session"
         )
-    if not is_local(master) and not any(map(is_on, _ENCRYPTING)):
+    if is_local(master):
+        return tuple(found)
+    if not is_on(ENCRYPT) and not is_on(TLS):
         found.append(
-            "passwords and records cross the network unencrypted between driver and executors: set "
-            f"{AUTHENTICATE}=true and {_ENCRYPTING[0]}=true"
+            "passwords and records cross the network unencrypted between driver and executors: start with --secure, "
+            f"or set {AUTHENTICATE}=true and {ENCRYPT}=true"
+        )
+    elif not is_on(TLS) and (setting(CIPHER) != AUTHENTICATED_CIPHER or is_on_by_default(FALLBACK)):
+        found.append(
+            "somebody between the machines can change encrypted data undetected, or switch the encryption off: start "
+            f"with --secure, or set {CIPHER}={AUTHENTICATED_CIPHER} and {FALLBACK}=false on all machines"
         )
     return tuple(found)
+
+
+def described(setting: Setting, master: str) -> tuple[str, ...]:
+    """Return sentences on whether the connections between driver and executors are protected; none if it has none."""
+    found = tuple(f"{text[0].upper()}{text[1:]}." for text in warnings(setting, master))
+    if found or is_local(master):
+        return found
+    return ("The connections between driver and executors are authenticated and encrypted.",)

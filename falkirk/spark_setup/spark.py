@@ -24,8 +24,10 @@ from falkirk.spark_setup.few_calls import save_calls
 from falkirk.spark_setup.held_views import VIEWS_PLUGIN
 from falkirk.spark_setup.jars import s3_jars
 from falkirk.spark_setup.java import find_java
+from falkirk.spark_setup.java_options import AVRO_LIMITS, LATE_SECOND_COMPILER, PINNED, QUICK_COMPILER
 from falkirk.spark_setup.jvm import unseen
 from falkirk.spark_setup.module import application_jars, jar_key, module_jar
+from falkirk.spark_setup.secure import SECRET, hand_over, lacking, secure_settings, secure_value
 from falkirk.spark_setup.submitted import JARS, PLUGINS, PY_FILES, choose_python, chooses_local_folders, merge_settings
 
 log = logging.getLogger("falkirk")
@@ -59,33 +61,14 @@ BATCH_POOL = "falkirk-batch"
 #: The scheduling pool of releases: a finished result does not wait for computations.
 RELEASE_POOL = "falkirk-release"
 
-#: The language and the encoding of every JVM that Falkirk starts, on every machine: a restart on a machine
-#: with another language must give the same results. Under Turkish, `upper('äi')` ends in another letter, and Spark does
-#: not find the variable `I` of `(x, I) -> x > i`.
-_LANGUAGE = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8")
-#: The largest sizes that Avro's reader believes. Six bytes of a record can claim a text of 2 GB, and the reader makes
-#: room for it before it finds that there is none: the task ran out of memory, again at each retry. With a limit, such a
-#: record is a dead letter, as is one with a larger value.
-_AVRO_LIMITS = {
-    "org.apache.avro.limits.string.maxLength": str(64 << 20),
-    "org.apache.avro.limits.bytes.maxLength": str(64 << 20),
-    "org.apache.avro.limits.collectionItems.maxLength": str(4 << 20),
-}
-PINNED = (*_LANGUAGE, *(f"-D{name}={value}" for name, value in _AVRO_LIMITS.items()))
-#: Use only the JVM's first compiler. The second one makes faster code, but takes seconds for it.
-_JAVA_OPTIONS, _QUICK_COMPILER = "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1"
-#: The second one waits for ten times as many calls as by default. It took half of the CPU time of a new application,
-#: for code that only starts and checkpoints run. Code that runs per record reaches so many calls within a second.
-_TIERS = {"Invocation": 50_000, "MinInvocation": 6_000, "Compile": 150_000, "BackEdge": 400_000}
-_LATE_SECOND_COMPILER = tuple(f"-XX:Tier4{name}Threshold={calls}" for name, calls in _TIERS.items())
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_BUILD = "Build the session with falkirk.spark_session(), or set these values when you build it."
 
 #: A property with the servers from which Kafka's Java client may fetch tokens.
 _TOKEN_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 #: Reads topics, also records whose timestamps Spark's own source can't hold: see `KafkaSource.java`.
 KAFKA_SOURCE = "org.falkirk.KafkaSource"
-#: The sources that Spark uses through its first data source interface.
-_FIRST_INTERFACE = "spark.sql.sources.useV1SourceList"
 
 #: Default settings of a new Spark application, also under spark-submit. Explicit settings have priority.
 _CONTEXT_SETTINGS = {
@@ -140,6 +123,7 @@ def spark_session(
     data: str | None = None,
     brief: bool = False,
     shows_log: bool = True,
+    secure: str | Path | None = None,
 ) -> SparkSession:
     """Return the active session, or a new one that can run live regions.
 
@@ -154,8 +138,13 @@ def spark_session(
             the CPU time of a plan.
         shows_log: whether the standard error of a new JVM is shown. Commands that only look at an application
             show their own errors instead.
-    Raises: SparkError: `SESSION_SETTINGS_MISSING`, with the list. MachineError: no Java, or no dependencies.
+        secure: authenticate and encrypt the connections between driver and executors: a file with the secret that the
+            machines of a standalone cluster know, or ``"generated"`` where Spark generates one. For TLS, a comma and
+            a PEM file follow, which is at the same path on all machines.
+    Raises: SparkError: `SESSION_SETTINGS_MISSING`, with the list; `MASTER_REFUSED`. MachineError: no Java, or no
+        dependencies; `SECRET_FILE_INVALID`. DefinitionError: `SECURE_UNSUITABLE`, `SECURE_CONTRADICTED`.
     """
+    secure = None if secure is None else secure_value(secure, option="secure=")
     active = _present()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if active is None and not submitted:
@@ -167,17 +156,23 @@ def spark_session(
             builder = builder.master(master)
             wanted = {**_launch_settings(master, data), **wanted}
             if brief:
-                wanted[_JAVA_OPTIONS] = f"{wanted.get(_JAVA_OPTIONS, '')} {_QUICK_COMPILER}"
+                wanted[_JAVA_OPTIONS] = f"{wanted.get(_JAVA_OPTIONS, '')} {QUICK_COMPILER}"
         given = _submitted_with() if submitted else {}
         chosen = given.get("spark.master", master)
         context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
         context |= {} if exposure.is_local(chosen) else _EXECUTOR_SETTINGS | _CLUSTER_SETTINGS
         context |= {} if data is None else objects.settings(data)
         wanted = {name: value for name, value in context.items() if name not in given} | wanted
-        for name, value in merge_settings({**wanted, **(settings or {})}, conf or {}).items():
-            if name != PY_FILES:
-                builder = builder.config(name, value)
+        if secure is not None:
+            given.pop(SECRET, None)  # of spark-defaults.conf; Spark uses the one of `secure`
+            wanted |= secure_settings(secure, chosen, {**given, **(settings or {}), **(conf or {})})
+        built = merge_settings({**wanted, **(settings or {})}, conf or {})
+        built.pop(PY_FILES, None)
         with nullcontext() if shows_log else unseen():
+            if secure is not None:
+                built = _with_secret(secure, chosen, application, built)
+            for name, value in built.items():
+                builder = builder.config(name, value)
             active = builder.getOrCreate()
         for path in filter(None, (conf or {}).get(PY_FILES, "").split(",")):
             active.sparkContext.addPyFile(path)
@@ -189,17 +184,25 @@ def spark_session(
         if data is not None:
             objects.prepare_session(active, data)
     _limit_avro(active)
-    missing = missing_settings(active, data)
+    missing = missing_settings(active, data, secure=secure)
     if missing:
-        hint = "Build the session with falkirk.spark_session(), or set these values when you build it."
-        raise unsuitable_session(missing, hint)
+        raise unsuitable_session(missing, _BUILD)
     return active
+
+
+def _with_secret(secure: str, master: str, application: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """Give the driver its secret; return the settings with which it starts. Raises: `SESSION_SETTINGS_MISSING`."""
+    built = hand_over(secure, master, application, settings)
+    if built is None:
+        reason = "the list must contain the Java module of this Falkirk"
+        raise unsuitable_session((_missing_jars(application_jars(), None, reason),), _BUILD)
+    return built
 
 
 def _limit_avro(active: SparkSession) -> None:
     """Set Avro's limits in a JVM that was started without them, if its classes are not loaded yet."""
     system: Any = cast(Any, active)._jvm.System
-    for name, value in _AVRO_LIMITS.items():
+    for name, value in AVRO_LIMITS.items():
         if system.getProperty(name) is None:
             system.setProperty(name, value)
 
@@ -219,6 +222,11 @@ def _submitted_with() -> dict[str, str]:
 def exposed(active: SparkSession) -> tuple[str, ...]:
     """Return the effects that others can have on the application, one sentence each with a remedy."""
     return exposure.warnings(active.sparkContext.getConf().get, active.sparkContext.master or "")
+
+
+def protection(active: SparkSession) -> tuple[str, ...]:
+    """Return sentences on whether the connections between driver and executors are protected; none if it has none."""
+    return exposure.described(active.sparkContext.getConf().get, active.sparkContext.master or "")
 
 
 def _warn(active: SparkSession) -> None:
@@ -265,7 +273,7 @@ def _launch_settings(master: str, data: str | None = None) -> dict[str, str]:
     archived = options("spark", find_java())
     settings = {
         "spark.driver.extraClassPath": class_path,
-        _JAVA_OPTIONS: " ".join([log4j, *PINNED, *_LATE_SECOND_COMPILER, *archived]),
+        _JAVA_OPTIONS: " ".join([log4j, *PINNED, *LATE_SECOND_COMPILER, *archived]),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
@@ -292,9 +300,18 @@ def _launch_settings(master: str, data: str | None = None) -> dict[str, str]:
     return settings
 
 
-def missing_settings(active: SparkSession, data: str | None = None) -> tuple[MissingSetting, ...]:
-    """Return the settings that a session lacks. Args: data: the address of data in an object store."""
+def missing_settings(
+    active: SparkSession, data: str | None = None, *, secure: str | None = None
+) -> tuple[MissingSetting, ...]:
+    """Return the settings that a session lacks.
+
+    Args: data: the address of data in an object store. secure: as of `secure_value`.
+    """
     missing = []
+    if secure is not None:
+        found_of = active.sparkContext.getConf().get
+        for name, wanted in lacking(found_of, secure).items():
+            missing.append(MissingSetting(name=name, wanted=wanted, found=found_of(name), reason="for secure="))
     for name, (wanted, reason) in ESSENTIAL.items():
         found = active.conf.get(name, _WELL_BY_DEFAULT.get(name))
         if found != wanted:
@@ -365,31 +382,6 @@ def _tell_executors(session: SparkSession, option: str, url: str) -> None:
 def writes_elsewhere(session: SparkSession) -> bool:
     """Return whether producers may remain in other JVMs, where this process can't flush them."""
     return not exposure.is_local(session.sparkContext.master or "")
-
-
-def observing(session: SparkSession) -> SparkSession:
-    """Return a session of the same Spark application in which a write to Kafka reports observed metrics.
-
-    By default Spark writes batches to Kafka through its first data source interface, which does not report them.
-    Through the second interface, a failed task leaves its sent records in its producer. If that producer can't be
-    flushed, the first interface is kept.
-    """
-    own = session.newSession()
-    for name in (
-        "spark.sql.session.timeZone",
-        "spark.sql.ansi.enabled",
-        objects.PROTOCOL,
-    ):  # as in the session of the planner
-        own.conf.set(name, str(session.conf.get(name)))
-    if not writes_elsewhere(session):
-        listed = str(own.conf.get(_FIRST_INTERFACE)).split(",")
-        own.conf.set(_FIRST_INTERFACE, ",".join(name for name in listed if name.strip().lower() != "kafka"))
-    return own
-
-
-def tells_observed(session: SparkSession) -> bool:
-    """Return whether a session is as `observing` makes it, if `observing` can make one."""
-    return "kafka" not in str(session.conf.get(_FIRST_INTERFACE))
 
 
 def cancel_jobs(session: SparkSession, group: str) -> None:

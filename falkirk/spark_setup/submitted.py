@@ -28,6 +28,10 @@ _ELSEWHERE = {
     "spark.app.name": "the name of the application",
     "spark.sql.shuffle.partitions": "state_partitions of the application",
 }
+#: A line of spark-defaults.conf.
+_DEFAULT = re.compile(r"(spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(.*)")
+#: The file with the secret in the containers of executors, on Kubernetes. A path is no secret.
+EXECUTOR_SECRET_FILE = "spark.authenticate.secret.executor.file"
 #: Names of settings that Spark itself does not show (spark.redaction.regex).
 _SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
 
@@ -65,7 +69,7 @@ def spark_conf(
 
 def refuse_secrets(names: Iterable[str]) -> None:
     """Check that no setting is a secret: settings are arguments of the JVM. Raises: DefinitionError."""
-    for name in filter(_SECRET.search, names):
+    for name in filter(_SECRET.search, (name for name in names if name != EXECUTOR_SECRET_FILE)):
         raise SPARK_OPTION_INVALID.error(
             option=f"--conf {name}",
             reason="other users of this machine can read the arguments of a command",
@@ -106,10 +110,21 @@ def add_py_files(conf: Mapping[str, str]) -> None:
             sys.path.insert(1, place)
 
 
-def chooses_local_folders() -> bool:
-    """Return whether the user has chosen the folders for Spark's temporary files."""
+def defaults_file() -> Path:
+    """Return the path of spark-defaults.conf, which need not exist."""
     from pyspark.find_spark_home import _find_spark_home  # commands load this module without Spark
 
-    conf = Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf") / "spark-defaults.conf"
-    chosen = conf.is_file() and "spark.local.dir" in conf.read_text(errors="replace")
-    return chosen or bool(os.environ.get("SPARK_LOCAL_DIRS"))
+    return Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf") / "spark-defaults.conf"
+
+
+def defaults() -> dict[str, str]:
+    """Return the settings in spark-defaults.conf."""
+    file = defaults_file()
+    lines = file.read_text(errors="replace").splitlines() if file.is_file() else []
+    found = (_DEFAULT.fullmatch(line.strip()) for line in lines)
+    return {line[1]: line[2].strip() for line in found if line is not None}
+
+
+def chooses_local_folders() -> bool:
+    """Return whether the user has chosen the folders for Spark's temporary files."""
+    return "spark.local.dir" in defaults() or bool(os.environ.get("SPARK_LOCAL_DIRS"))

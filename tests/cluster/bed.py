@@ -19,7 +19,7 @@ from falkirk.spark_setup import broker as local_broker
 from falkirk.spark_setup.broker import Broker
 from tests.cluster.application import Remote, contradictions, repeated, verdicts
 from tests.cluster.net import Host, Net, network
-from tests.cluster.spark import SparkCluster, archived, encrypted, spark_cluster
+from tests.cluster.spark import SparkCluster, archived, assert_secret_is_unseen, protected, spark_cluster
 from tests.postgres import Postgres
 from tests.support import wait_until
 
@@ -35,7 +35,7 @@ _SECOND = re.compile(r"Running task \d+\.[1-9]\d* in stage")
 
 @dataclass(frozen=True, kw_only=True)
 class Bed:
-    """Machines, their processes, and the links between them."""
+    """Machines, their processes, and the links between them. secret: the file that the driver's user has."""
 
     net: Net
     cluster: SparkCluster
@@ -44,6 +44,7 @@ class Bed:
     database_at: Host
     broker: Broker
     database: Postgres
+    secret: Path
 
     def executors(self) -> list[psutil.Process]:
         """Return the executors of the application, one on each worker."""
@@ -76,7 +77,7 @@ def phase(name: str) -> Iterator[None]:
 def machines(folder: Path) -> Iterator[Bed]:
     """Run a cluster that authenticates and encrypts, a broker and a database, with a network between them."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(encrypted(folder / "conf", archived()))
+        protection = stack.enter_context(protected(folder / "conf", archived()))
         net = stack.enter_context(network())
         broker_at, database_at, driver = net.here("broker"), net.here("database"), net.host("driver")
         stack.callback(local_broker.stop, folder / "broker")
@@ -91,7 +92,7 @@ def machines(folder: Path) -> Iterator[Bed]:
             database = Postgres(database_at.address)
         stack.callback(database.close)
         with phase("start of the cluster"):
-            cluster = stack.enter_context(spark_cluster(net, folder / "spark"))
+            cluster = stack.enter_context(spark_cluster(net, folder / "spark", protection.machines))
         yield Bed(
             net=net,
             cluster=cluster,
@@ -100,6 +101,7 @@ def machines(folder: Path) -> Iterator[Bed]:
             database_at=database_at,
             broker=broker,
             database=database,
+            secret=protection.secret,
         )
 
 
@@ -107,12 +109,14 @@ def machines(folder: Path) -> Iterator[Bed]:
 def running(bed: Bed, folder: Path, *regions: str, **env: str) -> Iterator[Remote]:
     """Run an application with these regions until the end of the block. Args: env: for its process."""
     store = bed.database.url(host=bed.database_at.address)
-    options = [word for name, value in SOON.items() for word in ("--conf", f"{name}={value}")]
+    options = ["--secure", str(bed.secret)]
+    options += [word for name, value in SOON.items() for word in ("--conf", f"{name}={value}")]
     run = Remote(bed.driver, bed.cluster, bed.broker.bootstrap, folder, regions, *options, STORE=store, **env)
     run.start()
     try:
         yield run
         assert run.status()["exposed"] == [], "a start warns of open ports"
+        assert_secret_is_unseen(psutil.process_iter(), folder, bed.cluster.folder)
     finally:
         with phase("stop"):
             run.stop()

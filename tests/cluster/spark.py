@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from falkirk.spark_setup import archive
 from falkirk.spark_setup.java import find_java
 from tests.cluster.net import Host, Net
+from tests.pems import pem_file
 from tests.support import wait_until
 
 SPARK = Path(pyspark.__file__).parent
@@ -23,13 +24,11 @@ _PORT = 7077
 #: Of master and workers: they have little to do.
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _UP_S = 240.0
-#: As how-to/security.md has it for a cluster, in the file that master, workers, driver and executors read.
-_SECRET = """
-spark.authenticate true
-spark.authenticate.secret of-these-tests-alone
-spark.network.crypto.enabled true
-spark.io.encryption.enabled true
-"""
+#: The machines of a cluster need these settings: see how-to/security.md.
+_HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "security.md"
+_LINES = re.compile(r"^    (spark\.(?:authenticate|network\.crypto|io\.encryption)\S* +\S+)$", re.MULTILINE)
+#: The secret of the documented settings, and that of these tests.
+_EXAMPLE, SECRET_TEXT = "THE-SECRET", "of-these-tests-alone-0123456789abcdef"
 
 
 def spark_class() -> list[str]:
@@ -50,18 +49,53 @@ def _settings() -> str:
     return (Path(os.environ["SPARK_CONF_DIR"]) / "spark-defaults.conf").read_text()
 
 
-@contextlib.contextmanager
-def encrypted(folder: Path, more: str = "") -> Iterator[None]:
-    """Have Spark, as it is started in the block, authenticate and encrypt its connections.
+@dataclass(frozen=True, kw_only=True)
+class Protected:
+    """Where the parts of a protected cluster are.
 
-    Args: folder: is made. more: lines of settings.
+    Attributes: secret, pem: files of the driver's user. machines: the folder with the settings of masters and workers,
+        which do not use the PEM file.
     """
-    settings = _settings() + _SECRET + more  # of two equal names, the last one counts
-    folder.mkdir(mode=0o700)
-    (folder / "spark-defaults.conf").write_text(settings)
+
+    secret: Path
+    pem: Path
+    machines: Path
+
+
+@contextlib.contextmanager
+def protected(folder: Path, more: str = "") -> Iterator[Protected]:
+    """Have the machines of clusters know a secret, and a driver that starts in the block only its file.
+
+    Args: folder: is made. more: lines of settings of the driver.
+    """
+    settings = _settings() + more  # of two equal names, the last one counts
+    lines = _LINES.findall(_HOW_TO.read_text())
+    assert _EXAMPLE in "".join(lines), "the how-to page has the settings of the machines"
+    found = Protected(secret=folder / "cluster.secret", pem=folder / "cluster.pem", machines=folder / "machines")
+    for place in (folder, found.machines, folder / "driver"):
+        place.mkdir(mode=0o700)
+    (found.machines / "spark-defaults.conf").write_text("\n".join(lines).replace(_EXAMPLE, SECRET_TEXT))
+    (folder / "driver" / "spark-defaults.conf").write_text(settings)
+    found.secret.touch(mode=0o600)
+    found.secret.write_text(SECRET_TEXT + "\n")
+    pem_file(found.pem)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_CONF_DIR", str(folder))
-        yield
+        patch.setenv("SPARK_CONF_DIR", str(folder / "driver"))
+        yield found
+
+
+def assert_secret_is_unseen(processes: Iterable[psutil.Process], *folders: Path) -> None:
+    """Check that no argument of a process and no file of a run has the secret, but the two files that must have it."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            assert SECRET_TEXT not in " ".join(process.cmdline()), process
+    kept, read = {"cluster.secret", "spark-defaults.conf"}, 0
+    for file in (file for folder in folders for file in folder.rglob("*") if file.name not in kept):
+        if file.is_file() and file.suffix != ".jar":
+            with contextlib.suppress(FileNotFoundError):  # a running application deletes files
+                assert SECRET_TEXT.encode() not in file.read_bytes(), file
+                read += 1
+    assert read
 
 
 @dataclass(kw_only=True)
@@ -96,8 +130,8 @@ class SparkCluster:
     Attributes: address: of the master. workers: by name. folder: of logs.
     """
 
-    def __init__(self, net: Net, folder: Path, *, cores: int) -> None:
-        self.folder, self._cores = folder, cores
+    def __init__(self, net: Net, folder: Path, machines: Path, *, cores: int) -> None:
+        self.folder, self._machines, self._cores = folder, machines, cores
         self.master = net.host("master")
         self.workers = {name: Worker(host=net.host(name)) for name in ("worker1", "worker2")}
         self.address = f"spark://{self.master.address}:{_PORT}"
@@ -150,6 +184,7 @@ class SparkCluster:
 
     def _start(self, host: Host, main: str, *options: str) -> "subprocess.Popen[bytes]":
         env = {**os.environ, "SPARK_HOME": str(SPARK), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": host.address}
+        env["SPARK_CONF_DIR"] = str(self._machines)
         command = [*spark_class(), main, "--host", host.address, "--webui-port", "0", *options]
         with open(self.folder / f"{host.name}.log", "ab") as log:
             return subprocess.Popen(
@@ -158,9 +193,9 @@ class SparkCluster:
 
 
 @contextlib.contextmanager
-def spark_cluster(net: Net, folder: Path, *, cores: int = 12) -> Iterator[SparkCluster]:
-    """Yield a cluster; end it with the block."""
-    cluster = SparkCluster(net, folder, cores=cores)
+def spark_cluster(net: Net, folder: Path, machines: Path, *, cores: int = 12) -> Iterator[SparkCluster]:
+    """Yield a cluster; end it with the block. Args: machines: the folder with the settings of master and workers."""
+    cluster = SparkCluster(net, folder, machines, cores=cores)
     try:
         yield cluster
     finally:

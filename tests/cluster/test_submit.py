@@ -25,7 +25,7 @@ from falkirk.spark_setup.broker import Broker
 from falkirk.spark_setup.module import application_jars
 from tests.chaos.harness import LIGHT, Load, judge_counts, topics_of
 from tests.cluster.reading import Reading
-from tests.cluster.spark import encrypted, spark_class
+from tests.cluster.spark import assert_secret_is_unseen, protected, spark_class
 from tests.support import wait_until
 
 SPARK = Path(pyspark.__file__).parent
@@ -38,7 +38,7 @@ FAILURES, FAILED = 4, 2
 class Submitted:
     """An application that is run by spark-submit, with its files below a folder."""
 
-    def __init__(self, master: str, folder: Path, broker: Broker, tag: str) -> None:
+    def __init__(self, master: str, folder: Path, broker: Broker, tag: str, secure: str) -> None:
         self.events, self.counts, self.bootstrap = f"events-{tag}", f"counts-{tag}", broker.bootstrap
         self.refused = f"refused-{tag}"
         for topic in (self.events, self.counts, self.refused):
@@ -61,6 +61,7 @@ class Submitted:
             "REGIONS": "counts refused",
             "INTERVAL": "3 seconds",
             "FAILURES": str(FAILURES),
+            "SECURE": secure,
         }
         python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         self._env = {**os.environ, **names, **python, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": os.getcwd()}
@@ -147,8 +148,11 @@ class Submitted:
 
 
 @contextlib.contextmanager
-def standalone(folder: Path) -> Iterator[str]:
-    """Run a standalone master with one worker on this machine, and yield the master's address."""
+def standalone(folder: Path, machines: Path) -> Iterator[str]:
+    """Run a standalone master with one worker on this machine, and yield the master's address.
+
+    Args: machines: the folder with their settings.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -160,6 +164,7 @@ def standalone(folder: Path) -> Iterator[str]:
         [f"{deploy}.worker.Worker", "--cores", "12", "--memory", "2g", "--work-dir", str(folder), *quiet, address],
     ]
     env = {**os.environ, "SPARK_HOME": str(SPARK), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1"}
+    env["SPARK_CONF_DIR"] = str(machines)
     with open(folder / "standalone.log", "ab") as log:
         started = [
             subprocess.Popen([*spark_class(), *command], stdout=log, stderr=log, env=env) for command in commands
@@ -175,6 +180,24 @@ def standalone(folder: Path) -> Iterator[str]:
             process.wait()
 
 
+#: A driver that starts with the secret in the file of its first argument.
+DRIVER = "import sys, falkirk as fk; fk.spark_session('stranger', master=sys.argv[1], secure=sys.argv[2], brief=True)"
+
+
+def assert_refused_without_the_secret(address: str, folder: Path) -> None:
+    """Start a driver with another secret. Spark would try for a minute."""
+    other = folder / "other.secret"
+    other.touch(mode=0o600)
+    other.write_text("of-somebody-else-0123456789abcdef\n")
+    stranger = subprocess.run(
+        [sys.executable, "-c", DRIVER, address, str(other)], capture_output=True, text=True, timeout=PATIENCE_S,
+        check=False, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )  # fmt: skip
+    assert stranger.returncode == 1
+    assert "refuses the connection of this driver" in stranger.stderr, stranger.stderr
+    assert other.read_text().strip() not in stranger.stderr
+
+
 @pytest.mark.parametrize(
     ("master", "killed"),
     [pytest.param("local-cluster[2,8,1024]", False, marks=pytest.mark.soak), ("standalone", True)],
@@ -182,9 +205,13 @@ def standalone(folder: Path) -> Iterator[str]:
 def test_submitted_application(broker: Broker, tmp_path: Path, tag: str, master: str, *, killed: bool) -> None:
     """It runs, and resumes after a kill if the master outlives it."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(encrypted(tmp_path / "conf"))
-        address = stack.enter_context(standalone(tmp_path / "workers")) if master == "standalone" else master
-        run = Submitted(address, tmp_path, broker, tag)
+        known = stack.enter_context(protected(tmp_path / "conf"))
+        address, secure = master, f"generated,{known.pem}"  # all of a local cluster is here, and uses TLS
+        if master == "standalone":
+            secure = str(known.secret)
+            address = stack.enter_context(standalone(tmp_path / "workers", known.machines))
+            assert_refused_without_the_secret(address, tmp_path)
+        run = Submitted(address, tmp_path, broker, tag, secure)
         stack.callback(run.close)
         run.submit()
         with Load(broker.bootstrap, run.events, rate=LIGHT) as load:
@@ -210,6 +237,7 @@ def test_submitted_application(broker: Broker, tmp_path: Path, tag: str, master:
         behind = run.committed()
         run.wait(lambda: run.committed() > behind, "a checkpoint behind all results")
         run.wait(lambda: run.failed() >= FAILURES, "the other region to be down")
+        assert_secret_is_unseen(psutil.process_iter(), tmp_path)
         assert run.terminate() == 1, run.log()
     # One failure may have been recorded when the next try had begun. Without the file there would be two more.
     assert run.starts() <= FAILURES + 1

@@ -26,7 +26,7 @@ from falkirk.runtime.spark.sinks import writing
 from falkirk.runtime.spark.sinks.table import TableTarget
 from falkirk.runtime.spark.sinks.target import Target
 from falkirk.runtime.spark.sinks.targets import target_of
-from falkirk.spark_setup.spark import observing
+from falkirk.spark_setup.observing import observing
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

@@ -60,11 +60,36 @@ JAVA_TOO_OLD = Condition(
     hint="Install Java {version_min} or newer (Debian: apt install openjdk-{version_min}-jre-headless), or set "
     "JAVA_HOME.",
 )
+MASTER_REFUSED = Condition(
+    "MASTER_REFUSED",
+    SparkError,
+    "the master {master} refuses the connection of this driver: {reason}.",
+    hint="Its machines need the secret in {file}, and the settings of docs/how-to/security.md, in their "
+    "spark-defaults.conf.",
+)
 MODULE_NOT_COMPILED = Condition(
     "MODULE_NOT_COMPILED",
     MachineError,
     "the sources of the Java module are missing.",
     hint="Install Falkirk again.",
+)
+SECRET_FILE_INVALID = Condition(
+    "SECRET_FILE_INVALID",
+    MachineError,
+    "{option} {path} can't be used: {reason}.",
+    hint="{advice}",
+)
+SECURE_CONTRADICTED = Condition(
+    "SECURE_CONTRADICTED",
+    DefinitionError,
+    "the Spark setting {name} is {found}, but --secure needs {wanted}.",
+    hint="Leave the setting out, or set all of the protection yourself, without --secure.",
+)
+SECURE_UNSUITABLE = Condition(
+    "SECURE_UNSUITABLE",
+    DefinitionError,
+    "--secure {value} can't be used with the master {master}: {reason}.",
+    hint="{advice}",
 )
 SESSION_SETTINGS_MISSING = Condition(
     "SESSION_SETTINGS_MISSING",

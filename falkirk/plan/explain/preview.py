@@ -20,7 +20,7 @@ from falkirk.plan.topics import notes_on_clocks
 from falkirk.platform import locks
 from falkirk.recovery.ownership.folder import attach_home
 from falkirk.recovery.ownership.identity import IDENTITY_FILE, identity_of
-from falkirk.spark_setup.spark import spark_session
+from falkirk.spark_setup.spark import protection, spark_session
 from falkirk.theory.objective import Measurements
 
 #: The assumed number of partitions of a topic whose broker is not known or does not answer.
@@ -29,15 +29,18 @@ PARTITIONS_ASSUMED = 2
 BROKER_WAIT_S = 3.0
 
 
-def preview(app: Application, *, kafka: str | None, home: Path | None, master: str | None) -> Shown:
-    """Return the plan of an application as it would run.
+def preview(
+    app: Application, *, kafka: str | None, home: Path | None, master: str | None, secure: str | None = None
+) -> Shown:
+    """Return the plan of an application as it would run. Args: secure: as of `spark_session`.
 
     Raises: DefinitionError, GuaranteeError: as `plan_application`. LogError: as `partitions_of`,
         `notes_on_clocks` and, for an application with patterns, `with_topics`.
     """
     session = spark_session(
-        app.name, master=master or "local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False
-    )
+        app.name, master=master or "local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False,
+        secure=secure,
+    )  # fmt: skip
     connection = Connection.of(kafka) if kafka else app.kafka
     app = with_schemas(_with_topics(app, connection), home or app.home)
     planned = plan_application(app, session, _identity(home or app.home))
@@ -54,7 +57,7 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
     elif plan.regions:
         unnamed = "no broker is named (--kafka HOST:PORT)"
         notes = (f"{unnamed}, so {PARTITIONS_ASSUMED} partitions are assumed for each topic.",)
-    notes = (*shown_matches(app), *notes, *unread)
+    notes = (*shown_matches(app), *notes, *unread, *protection(session))
     slots = _slots(plan, partitions)
     needed = sum(s.total for s in slots)
     available = session.sparkContext.defaultParallelism if master else needed + SPARE_SLOTS

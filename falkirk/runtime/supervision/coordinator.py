@@ -265,6 +265,7 @@ class Coordinator:
             failures=self._failures,
             standby=standby,
             conf=dict(self._settings.conf),
+            secure=self._settings.secure,
             once=self._settings.once,
             leased=self._lease_s is not None,
             keeps_standby=self.standby.is_certain,

@@ -50,7 +50,7 @@ class Prepared:
         self.app = with_schemas(with_topics(app, topics.names), Path(settings.home), Use.STANDBY)
         self._files = digests(Path(settings.file), began_s)
         self.slots = slots_to_have(self.app, topics)
-        self.session = application_session(self.app, settings.master, self.slots, settings.conf)
+        self.session = application_session(self.app, settings.master, self.slots, settings.conf, secure=settings.secure)
         self.plan = plan_application(self.app, self.session, identity_of(Path(settings.home)))
         assert settings.standby is not None
         self._folder = Path(settings.standby)

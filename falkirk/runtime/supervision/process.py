@@ -191,7 +191,9 @@ def _run(
         if prepared is not None:
             _end_if_unfit(prepared, topics, wanted)
         with step("session"):
-            return prepared.session if prepared else application_session(app, settings.master, wanted, settings.conf)
+            if prepared is not None:
+                return prepared.session
+            return application_session(app, settings.master, wanted, settings.conf, secure=settings.secure)
 
     new = assemble_host(
         app, connection, home, session_of, create_topics=settings.create_topics, is_once=settings.once, launch=launch,

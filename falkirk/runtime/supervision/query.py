@@ -186,11 +186,12 @@ def start_application(
     home: str | Path | None = None,
     force: bool = False,
     once: bool = False,
+    secure: str | Path | None = None,
 ) -> Query:
     """Start an application in this process: see `App.start`."""
     connection = broker_of(app, None) if kafka is None else Connection.of(kafka)
     home = None if home is None else local_home(home)
-    return run_here(app, connection, home=home, create_topics=create_topics, force=force, once=once)
+    return run_here(app, connection, home=home, create_topics=create_topics, force=force, once=once, secure=secure)
 
 
 def run_here(
@@ -201,15 +202,16 @@ def run_here(
     create_topics: bool = False,
     force: bool = False,
     once: bool = False,
+    secure: str | Path | None = None,
 ) -> Query:
     """Run an application in this process and session, and return the running query.
 
-    Args: home: by default the application's. force, once: as in RunSettings.
+    Args: home: by default the application's. force, once: as in RunSettings. secure: as of `spark_session`.
     """
     if app.pushed:
         raise GATEWAY_MISSING.error(where=next(iter(app.pushed.values())).where, next=next(iter(app.pushed)))
     launch, recorder = Launch(began_s=time.time()), Recorder(is_on=is_recorded())
-    session = application_session(app, None, 32)
+    session = application_session(app, None, 32, secure=secure)
     if app.data is not None:
         refuse_leased(home or app.home, app.name, app.store, app.data)
     with contextlib.ExitStack() as undo:

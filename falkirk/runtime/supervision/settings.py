@@ -29,6 +29,7 @@ class RunSettings:
         a second Spark application ready; None: if the machine has memory for it. conf: Spark settings of the user's
         own. once: process the input from before the start, and end; then a standby is kept only if wanted.
         lease_s: wait while another process runs the application, and hold a lease of this length; None: no lease.
+        secure: as of `secure_value`; None: Spark's settings decide. It has the path of a secret, and not the secret.
     """
 
     file: Path
@@ -43,6 +44,7 @@ class RunSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
     lease_s: float | None = None
+    secure: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,7 @@ class HostSettings:
     keeps_standby: bool = False
     died_at_s: float | None = None
     replaced: tuple[str, int] | None = None
+    secure: str | None = None
 
     def to_json(self) -> str:
         """Return the settings as one line."""

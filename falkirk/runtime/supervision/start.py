@@ -7,6 +7,7 @@ The claim comes before the plan, because planning takes seconds and writes into 
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -51,11 +52,13 @@ class AssembledHost:
 
 
 def application_session(
-    app: Application, master: str | None, slots: int, conf: Mapping[str, str] | None = None
-) -> SparkSession:
+    app: Application, master: str | None, slots: int, conf: Mapping[str, str] | None = None, *,
+    secure: str | Path | None = None,
+) -> SparkSession:  # fmt: skip
     """Return the Spark session of an application.
 
-    Args: slots: the number for a local master, if no master is named. conf: the user's settings.
+    Args: slots: the number for a local master, if no master is named. conf: the user's settings. secure: as of
+        `spark_session`.
     """
     return spark_session(
         app.name,
@@ -64,6 +67,7 @@ def application_session(
         state_partitions=app.state_partitions,
         conf=conf,
         data=app.data,
+        secure=secure,
     )
 
 

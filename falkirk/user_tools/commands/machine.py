@@ -68,9 +68,12 @@ def status() -> None:
 
 @click.command()
 @click.option("--kafka", metavar="HOST:PORT", help="Also check whether this broker answers.")
-def doctor(kafka: str | None) -> None:
+@click.option(
+    "--secure", metavar="FILE", help="Also check this file with the secret of a cluster, for `falkirk run --secure`."
+)
+def doctor(kafka: str | None, secure: str | None) -> None:
     """Check that this machine has everything that a run needs. The exit code is 1 if something is missing."""
-    findings = check_machine(kafka)
+    findings = check_machine(kafka, secure=secure)
     for finding in findings:
         well = ("note ", "yellow") if finding.is_advice else ("ok   ", "green")
         sign = well if finding.ok else ("fix  ", "red")

@@ -22,6 +22,7 @@ from falkirk.recovery.ownership.lease import LASTS_S, lease_s
 from falkirk.runtime.supervision.coordinator import Coordinator
 from falkirk.runtime.supervision.settings import RunSettings
 from falkirk.runtime.supervision.spans import Spans, exported
+from falkirk.spark_setup.secure import secure_option_value
 from falkirk.spark_setup.submitted import refuse_secrets
 from falkirk.user_tools.commands.announced import Announced
 
@@ -58,6 +59,7 @@ def run_application(app: Application, **options: Any) -> None:
     if options.get("home") is not None:
         options["home"] = local_home(options["home"])
     refuse_secrets(options.get("conf") or ())
+    options["secure"] = secure_option_value(options.get("secure"), options.get("master"), options.get("conf"))
     settings = RunSettings(file=Path(file), **options)
     run_in_terminal(app, settings)
 

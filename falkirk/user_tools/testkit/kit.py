@@ -37,7 +37,8 @@ from falkirk.recovery.ownership.folder import Home
 from falkirk.recovery.protocol.recovery import RecoveryProtocol
 from falkirk.runtime.spark.application.logs import AllLogs, KafkaLogs
 from falkirk.runtime.spark.sinks.epoch_logs import EpochLogs
-from falkirk.spark_setup.spark import observing, spark_session
+from falkirk.spark_setup.observing import observing
+from falkirk.spark_setup.spark import spark_session
 from falkirk.user_tools.testkit.batches import MemoryBatch, batches_in_memory
 from falkirk.user_tools.testkit.live import MemoryRegion
 from falkirk.user_tools.testkit.logs import MemoryLogs

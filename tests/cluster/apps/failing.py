@@ -52,4 +52,4 @@ for processor in (passed, refused, swollen, killed, counts):
         )
 
 if __name__ == "__main__":
-    app.run(kafka=os.environ["KAFKA"], home=os.environ["HOME_FOLDER"])
+    app.run(kafka=os.environ["KAFKA"], home=os.environ["HOME_FOLDER"], secure=os.environ.get("SECURE"))

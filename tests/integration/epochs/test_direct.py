@@ -36,7 +36,7 @@ from falkirk.runtime.spark.sinks import writing
 from falkirk.runtime.spark.sinks.topic import TopicTarget
 from falkirk.runtime.supervision.query import run_here
 from falkirk.spark_setup.broker import Broker
-from falkirk.spark_setup.spark import observing
+from falkirk.spark_setup.observing import observing
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.static_analysis.structure import KnownLeaves, digest, structure_of
 from tests.integration.cutting import Place, run_until_cut_off

@@ -2,8 +2,8 @@
 
 The second process has another default language, character encoding, time zone, hash seed, garbage collector and number
 of cores, as an application has that is started again on another machine. Falkirk's own JVMs pin the language and the
-encoding (`PINNED` in falkirk/spark_setup/spark.py), so the second process tests that these settings hold. Everything
-else must not matter.
+encoding (`PINNED` in falkirk/spark_setup/java_options.py), so the second process tests that these settings hold.
+Everything else must not matter.
 """
 
 import json

@@ -93,7 +93,7 @@ def test_a_plan_may_ask_the_broker_for_trials(tmp_path: Path, monkeypatch: pytes
     """The other commands have --local, and `falkirk init` names no broker in the file."""
     asked = list[str | None]()
 
-    def preview(app: object, *, kafka: str | None, home: object, master: object) -> Any:
+    def preview(app: object, *, kafka: str | None, home: object, master: object, secure: object) -> Any:
         asked.append(kafka)
         return SimpleNamespace(as_json=dict)
 

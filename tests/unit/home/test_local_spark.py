@@ -14,7 +14,9 @@ from falkirk.errors import SparkError
 from falkirk.kafka_client.connection import Connection
 from falkirk.spark_setup import objects
 from falkirk.spark_setup import spark as local_spark
+from falkirk.spark_setup.java_options import AVRO_LIMITS, PINNED
 from falkirk.spark_setup.jvm import unseen
+from falkirk.spark_setup.secure import PROTECTION
 from falkirk.spark_setup.spark import ESSENTIAL, kafka_options, missing_settings, session_settings, spark_session
 
 WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
@@ -124,7 +126,7 @@ def test_an_active_session_is_used_and_given_what_can_be_set_on_it(monkeypatch: 
     there_is(active, monkeypatch)
     given: Any = spark_session("application", state_partitions=3)
     assert given is active
-    assert active.properties == local_spark._AVRO_LIMITS
+    assert active.properties == AVRO_LIMITS
     assert active.settings["spark.sql.shuffle.partitions"] == "3"
 
 
@@ -191,7 +193,7 @@ def test_what_a_new_jvm_writes_is_seen_only_if_it_does_not_start(capfd: pytest.C
 @pytest.mark.parametrize("master", ["spark://a:7077", "yarn", "local-cluster[2,1,1024]", "local[4]"])
 def test_executors_have_the_language_and_encoding_of_the_driver(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
     options = started(monkeypatch, master).get("spark.executor.defaultJavaOptions", "").split()
-    assert options == ([] if master == "local[4]" else [*local_spark.PINNED])
+    assert options == ([] if master == "local[4]" else [*PINNED])
 
 
 def test_executors_on_this_machine_use_the_archive_and_the_jars_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,10 +205,10 @@ def test_executors_on_this_machine_use_the_archive_and_the_jars_of_the_driver(mo
     here, elsewhere = (started(monkeypatch, master, launch(master)) for master in masters)
     path, options, given = "extraClassPath", "spark.executor.defaultJavaOptions", "spark.jars"
     assert here[f"spark.executor.{path}"] == here[f"spark.driver.{path}"]
-    assert here[options].split() == [*local_spark.PINNED, *archived]
+    assert here[options].split() == [*PINNED, *archived]
     assert given not in here
     assert f"spark.executor.{path}" not in elsewhere
-    assert elsewhere[options].split() == [*local_spark.PINNED]
+    assert elsewhere[options].split() == [*PINNED]
     assert elsewhere[given].split(",") == [str(jar) for jar in local_spark.application_jars()]
     assert str(local_spark.module_jar()) in here[f"spark.executor.{path}"].split(os.pathsep)
 
@@ -236,8 +238,11 @@ def test_executors_of_a_cluster_end_themselves_and_a_local_one_is_the_driver(
         ("local-cluster[2,1,1024]", {}, None, ["run code", "unencrypted"]),
         ("spark://a:7077", {}, None, ["run code", "unencrypted"]),
         ("spark://a:7077", {"spark.authenticate": "true"}, "true", ["unencrypted"]),
-        ("yarn", {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}, "true", []),
+        ("yarn", {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}, "true", ["undetected"]),
+        ("yarn", {**PROTECTION, "spark.network.crypto.saslFallback": "true"}, "true", ["undetected"]),
+        ("yarn", PROTECTION, "true", []),
         ("k8s://https://a", {"spark.authenticate": "true", "spark.ssl.rpc.enabled": "true"}, "true", []),
+        ("k8s://https://a", {**PROTECTION, "spark.ssl.rpc.enabled": "true"}, "true", []),
     ],
 )
 def test_calls_are_authenticated_where_spark_makes_up_a_secret_and_warned_of_elsewhere(

@@ -17,7 +17,7 @@ from falkirk.runtime.spark.epochs.region import BatchRegion
 from falkirk.runtime.spark.live.region import LiveRegion
 from falkirk.runtime.spark.sinks.epoch_logs import EpochLogs
 from falkirk.runtime.spark.sinks.release import EpochReleaser, releaser_of
-from falkirk.spark_setup.spark import observing
+from falkirk.spark_setup.observing import observing
 from falkirk.theory.ids import Offsets
 
 

@@ -27,8 +27,9 @@ from falkirk.runtime.spark.epochs.states import States
 from falkirk.runtime.spark.epochs.unreadable import BatchFiles
 from falkirk.runtime.spark.epochs.until import Until
 from falkirk.runtime.spark.record import first_positions, refuse_partitions
+from falkirk.spark_setup.observing import observing
 from falkirk.spark_setup.partitions import limit_partitions
-from falkirk.spark_setup.spark import BATCH_POOL, cancel_jobs, observing
+from falkirk.spark_setup.spark import BATCH_POOL, cancel_jobs
 from falkirk.steps.batch.call import EpochContext
 from falkirk.steps.batch.in_epoch import BatchState, InEpoch, empty
 from falkirk.steps.batch.loop_files import LoopFolders

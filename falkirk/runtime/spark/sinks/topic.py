@@ -24,7 +24,7 @@ from falkirk.runtime.spark.rows import encoded, record_key, record_partition, to
 from falkirk.runtime.spark.signed import header_text, signed_header
 from falkirk.runtime.spark.sinks.target import letters, release_failed
 from falkirk.runtime.spark.sinks.writing import write
-from falkirk.spark_setup.spark import tells_observed
+from falkirk.spark_setup.observing import tells_observed
 from falkirk.theory.ids import EpochNumber, Incarnation, Offsets
 
 _ALL_ROWS = (1 << 63) - 1
