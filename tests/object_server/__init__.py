@@ -138,6 +138,15 @@ class ObjectServer:
             self.start()
 
     @contextmanager
+    def down(self) -> Iterator[None]:
+        """Kill the server with kill -9, and start it again at the end of the block."""
+        self.kill()
+        try:
+            yield
+        finally:
+            self.start()
+
+    @contextmanager
     def suspended(self) -> Iterator[None]:
         """Stop the server with SIGSTOP until the end of the block. Its sockets stay open and take new connections."""
         assert self._process is not None
