@@ -52,11 +52,14 @@ _plots = click.option(
 @click.option("--variant", "variants", multiple=True, type=click.Choice(VARIANTS), help="Measure this variant alone.")
 @click.option("--interval", "intervals_s", multiple=True, type=float, help="Seconds between checkpoints.")
 @click.option("--no-kill", is_flag=True, help="Leave out the run with a kill.")
+@click.option("--warm-up", "warm_up_s", type=float, help="Seconds at the beginning whose records are not counted.")
+@click.option("--window", "window_s", type=float, help="Counted seconds. At least two intervals are counted.")
 @_json
 @_plots
 def latency(
     quick: bool, source: Path | None, jobs: tuple[str, ...], operators: bool, variants: tuple[str, ...],
-    intervals_s: tuple[float, ...], no_kill: bool, file: Path | None, plots: Path | None,
+    intervals_s: tuple[float, ...], no_kill: bool, warm_up_s: float | None, window_s: float | None,
+    file: Path | None, plots: Path | None,
 ) -> None:  # fmt: skip
     """Measure the latency of exactly-once and repeated delivery, and of plain Real-time Mode."""
     console = Terminal()
@@ -65,6 +68,8 @@ def latency(
     settings = replace(
         settings, variants=variants or settings.variants, intervals_s=intervals_s or settings.intervals_s,
         timeline_s=0.0 if no_kill else settings.timeline_s,
+        warm_up_s=settings.warm_up_s if warm_up_s is None else warm_up_s,
+        window_s=settings.window_s if window_s is None else window_s,
     )  # fmt: skip
     run = run_latency(settings, lambda text: console.print(text, soft_wrap=True))
     report = run.report
@@ -73,7 +78,7 @@ def latency(
         for job in settings.jobs
         for interval_s in settings.intervals_s
         for variant in settings.variants
-        if JOBS[job].is_plain or variant != "none"
+        if JOBS[job].has(variant)
     }
     console.print(report.table(rows))
     for name, value in sorted(report.figures.items()):

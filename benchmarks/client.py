@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.queues import Queue
 from typing import Any
 
@@ -52,6 +52,10 @@ class Measured:
     sent_at_s: list[float]
     missing: int
     repeated: int
+
+    def since(self, due_s: float) -> "Measured":
+        """Return it with latencies that count from a moment after the records were sent."""
+        return replace(self, latencies_s=[latency_s - due_s for latency_s in self.latencies_s])
 
     def points(self) -> list[tuple[float, float]]:
         """Return (sent at, latency) in the order of sending."""

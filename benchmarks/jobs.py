@@ -3,18 +3,21 @@
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.job import BEGAN, Job, Records, operator
+from benchmarks.moments import MOMENTS
 from demo.pages import Page, words
 from demo.word_index import example
 from falkirk.app import App
 from falkirk.declare.asserting import deterministic
+from falkirk.declare.clock import Clock
 from falkirk.declare.cut import ByClock
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.grouped import latest_value
@@ -22,28 +25,6 @@ from falkirk.declare.load import load_application
 from falkirk.declare.policy import Delivery, Eager, Ephemeral, Lazy
 from falkirk.declare.stream import Stream, source_node
 from falkirk.declare.view import View
-
-Records = list[tuple[str, str, str, int]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A measured job: its name, its source's schema, and the output field that names the causing record.
-
-    Args: body: returns the results of its sources' streams; None: the example's steps. sources: their number. is_plain:
-        plain Real-time Mode can do it, too. looks_up: its body also gets a view, the counts of `_known`.
-    """
-
-    name: str
-    title: str
-    schema: str
-    key: str | None
-    identity_field: str
-    output_key: str
-    body: Callable[..., Stream] | None = None
-    sources: int = 1
-    is_plain: bool = True
-    looks_up: bool = False
 
 
 def _counted(records: Stream) -> Stream:
@@ -116,18 +97,10 @@ WORD_INDEX = Job(
 )
 
 
-def _operator(name: str, title: str, body: Callable[..., Stream], *, sources: int = 1) -> Job:
-    """Return a job of one operator, which Real-time Mode does not have by itself."""
-    return Job(
-        name=name, title=title, schema="word STRING, n STRING, at TIMESTAMP", key="word" if sources == 1 else None,
-        identity_field="n", output_key="word", body=body, sources=sources, is_plain=False,
-    )  # fmt: skip
-
-
-PYTHON_MAP = _operator(
+PYTHON_MAP = operator(
     "python_map", "Python map", lambda records: records.map_rows(shouted, returns="word STRING, n STRING")
 )
-PYTHON_COUNT = _operator(
+PYTHON_COUNT = operator(
     "python_count",
     "count in Python",
     lambda records: records.stateful(
@@ -135,20 +108,19 @@ PYTHON_COUNT = _operator(
     ),
 )
 OPERATORS = (
-    _operator("windows", "windows, updates", _windows("update")),
-    _operator("duplicates", "first of each key", lambda records: _timed(records).dropDuplicates(["word", "n"])),
-    _operator("join", "join of two topics", _joined, sources=2),
+    operator("windows", "windows, updates", _windows("update")),
+    operator("duplicates", "first of each key", lambda records: _timed(records).dropDuplicates(["word", "n"])),
+    replace(operator("join", "join of two topics", _joined, sources=2), has_twins=False),
     PYTHON_MAP,
     PYTHON_COUNT,
-    replace(_operator("lookup", "lookup", _looked_up), looks_up=True),
-    _operator("udf", "UDF", _udf(arrow=False)),
-    _operator("arrow_udf", "Arrow UDF", _udf(arrow=True)),
+    replace(operator("lookup", "lookup", _looked_up), looks_up=True),
+    operator("udf", "UDF", _udf(arrow=False)),
+    operator("arrow_udf", "Arrow UDF", _udf(arrow=True)),
+    *MOMENTS,
 )
 #: The jobs that are measured unless others are named.
 MAIN = (KEYED_COUNT, WORD_INDEX, PYTHON_MAP)
 JOBS = {job.name: job for job in (*MAIN, *OPERATORS)}
-#: The time of the first record, of those that have one.
-BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def timed_records(number: int, rate: float, sources: int) -> Records:
@@ -199,12 +171,15 @@ def application(
     topics = topics_of(job, source)
     for name, topic in topics.items():
         app.sources[name] = source_node(name, Kafka(topic, schema=job.schema, key=job.key))
+    clocks = () if job.ticks_s is None else ("clock",)
+    if job.ticks_s is not None:
+        app.source("clock", Clock(job.ticks_s))
     views = frozenset({"known"} if job.looks_up else ())
     if views:
         state, reads = "word STRING, times LONG", ("records", "known")
         app.add_processor("known", _known, reads=reads, policy=Eager(), cut=ByClock(every_s=2.0), state=state)
     if job.body is not None:
-        app.add_processor("result", job.body, reads=(*topics, *views), policy=policy, views=views)
+        app.add_processor("result", job.body, reads=(*topics, *views, *clocks), policy=policy, views=views)
     else:
         declared = load_application(example()).processors
         app.add_processor("words", declared["words"].body, reads=("records",), policy=Ephemeral())

@@ -19,9 +19,10 @@ from statistics import median
 from typing import Any
 
 from benchmarks.client import Measured, Measurement, start_measuring
-from benchmarks.jobs import JOBS, MAIN, WORD_INDEX, Job, Records, count_records, page_records, timed_records, topics_of
+from benchmarks.job import PARTITIONS, Job, Records
+from benchmarks.jobs import JOBS, MAIN, WORD_INDEX, count_records, page_records, timed_records, topics_of
 from benchmarks.report import Report
-from benchmarks.subject import PARTITIONS, Account, Running, Subject
+from benchmarks.subject import Account, Running, Subject
 from demo.pages import pages
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import read_range
@@ -128,7 +129,7 @@ class _Bench:
         window_s = self.settings.window_of(interval_s)
         records, rate = self._records(job, self.settings.warm_up_s + window_s)
         report, none = self.run.report, figure_name(job.name, "none", interval_s)
-        for variant in (each for each in self.settings.variants if job.is_plain or each != "none"):
+        for variant in filter(job.has, self.settings.variants):
             name = figure_name(job.name, variant, interval_s)
             subject = self._subject(job, variant, interval_s)
             running = Running(subject)
@@ -140,7 +141,7 @@ class _Bench:
                 account = running.stop()
             finally:
                 running.kill()
-            self._take(name, measured, account, interval_s)
+            self._take(name, measured.since(job.due_s), account, interval_s)
             if account.hops:
                 bytes_written = self._bytes_in(account.hops)
                 report.figures[f"{name}_hop_bytes_per_record"] = round(bytes_written / len(records), 1)
@@ -184,6 +185,8 @@ class _Bench:
 
     def _records(self, job: Job, total_s: float) -> tuple[Records, float]:
         rate = self.settings.count_rate
+        if job.records is not None:
+            return job.records(int(rate * total_s), rate), rate
         if not job.is_plain:
             return timed_records(int(rate * total_s), rate, job.sources), rate
         if job is not WORD_INDEX:

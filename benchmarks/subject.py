@@ -7,13 +7,13 @@ from statistics import median
 from typing import Any
 
 from benchmarks.child import Child, serve
+from benchmarks.job import PARTITIONS
 from benchmarks.jobs import JOBS, application, plain
 from falkirk.declare.policy import Delivery
 from falkirk.kafka_client.connection import Connection
 from falkirk.runtime.supervision.query import run_here
 from falkirk.spark_setup.spark import spark_session
 
-PARTITIONS = 2
 #: Variants without Falkirk.
 PLAIN = ("none", "micro-batch")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks.jobs import Records
+from benchmarks.job import Records
 from benchmarks.subject import PARTITIONS
 from falkirk.errors import SparkError
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from benchmarks.jobs import Records
+from benchmarks.job import Records
 
 #: Identity of a record, and the count that a system gave for it.
 Result = tuple[str, int]

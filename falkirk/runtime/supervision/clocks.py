@@ -11,20 +11,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from falkirk.declare.clock import AT, ClockTopic
 from falkirk.errors import LogError
 from falkirk.kafka_client.connection import Connection
-from falkirk.kafka_client.faults import ClientErrors, quiet_options
+from falkirk.kafka_client.faults import ClientErrors, fault, quiet_options
 from falkirk.recovery.protocol.recovery import RecoveryProtocol
 from falkirk.runtime.spark.context import Context
 from falkirk.theory.ids import Offset
 
 log = logging.getLogger("falkirk")
 
-#: A time that the broker has not accepted within this time is dropped.
+#: A time that the broker has not accepted within this time is given up.
 _KEPT_MS = 5_000
 #: The time between two deletions.
 _DELETE_S = 60.0
@@ -57,6 +58,26 @@ class Clocks:
             self._deleted_at_s = time.monotonic()
             self.delete(recovery)
 
+    def tick(self) -> None:
+        """Write the present time to each topic, and wait until the broker has it, so that timers that are due fire.
+
+        Raises: LogError: `BROKER_AWAY`, `ACCESS_REFUSED`, `TOPIC_MISSING`, `KAFKA_REFUSED`.
+        """
+        if not self._topics:
+            return
+        errors, refused, connection = ClientErrors(), list[tuple[str, KafkaError]](), self._context.connection
+        producer = Producer(_settings(connection, errors))
+        for topic in self._topics:
+
+            def answered(error: KafkaError | None, _message: object, name: str = topic.topic) -> None:
+                if error is not None:
+                    refused.append((name, error))
+
+            producer.produce(topic.topic, value=time_text(self._now_s()), partition=0, on_delivery=answered)
+        producer.flush()  # each record is answered within its time
+        for name, error in refused:
+            raise fault(error, "writing the time of a clock", connection, errors, name)
+
     def delete(self, recovery: RecoveryProtocol) -> None:
         """Delete the times that no reader reads again. Raises: LogError: `BROKER_AWAY`."""
         for topic in self._topics:
@@ -80,8 +101,7 @@ def write_times(
     topics: Sequence[ClockTopic], connection: Connection, now_s: Callable[[], float], stopping: threading.Event
 ) -> None:
     """Write the time to each topic at its interval, until it is asked to stop."""
-    settings = {**quiet_options(connection, ClientErrors()), "linger.ms": 0, "message.timeout.ms": _KEPT_MS}
-    producer = Producer(settings)
+    producer = Producer(_settings(connection, ClientErrors()))
     due_s = dict.fromkeys(range(len(topics)), time.monotonic())
     while not stopping.wait(max(0.0, min(due_s.values()) - time.monotonic())):
         for place, topic in enumerate(topics):
@@ -95,6 +115,10 @@ def write_times(
             due_s[place] = max(due_s[place], time.monotonic() - topic.every_s) + topic.every_s
         producer.poll(0)
     producer.flush(1.0)
+
+
+def _settings(connection: Connection, errors: ClientErrors) -> dict[str, Any]:
+    return {**quiet_options(connection, errors), "linger.ms": 0, "message.timeout.ms": _KEPT_MS}
 
 
 def time_text(now_s: float) -> bytes:

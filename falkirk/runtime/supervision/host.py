@@ -162,7 +162,9 @@ class Host:
         logs = AllLogs(topics, self._batches.logs)
         if self._plan.push:
             self._acceptance = Acceptance(shape.layout, logs.ends, [s.topic.log for s in self._plan.push])
-        self._once = begin_once(shape.layout, logs.ends, context, self._batches.regions, is_once=self._is_once)
+        self._once = begin_once(
+            shape.layout, logs.ends, context, self._batches.regions, is_once=self._is_once, tick=self._clocks.tick
+        )
         regions: dict[str, RegionPort] = {name: unit.port for name, unit in self._units.items()}
         make: Callable[..., RecoveryProtocol] = RecoveryProtocol
         if context.recorder.is_on:

@@ -7,7 +7,6 @@ continues to the same ends. A run that has finished, or an ordinary run, closes 
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any
 
 from falkirk.kafka_client.connection import Connection
@@ -94,11 +93,15 @@ class Once:
 
 def begin_once(
     layout: Layout, ends: Callable[[LogId], OffsetFrontier], context: Context, batches: Mapping[str, BatchRegion], *,
-    is_once: bool,
+    is_once: bool, tick: Callable[[], None],
 ) -> Once | None:  # fmt: skip
     """Begin a run with `--once`, or continue an interrupted one. An ordinary run closes it, and returns None.
 
-    Call it before a batch decides on its epochs. Args, raises: as of `Once` and `ends_of_sources`.
+    Call it before a batch decides on its epochs.
+
+    Args: tick: writes the time to all clocks, so that timers that are due when the run begins fire in it. The others
+        are those of `Once`.
+    Raises: LogError, StoreError.
     """
     store = context.home.store
     if not is_once:
@@ -106,7 +109,11 @@ def begin_once(
             close_run(store, found.number)
         return None
     files = {log: file for batch in batches.values() for log, file in batch.jobs.files.items()}
-    ends_now = partial(ends_of_sources, topics=context.topics, connection=context.connection, files=files)
+
+    def ends_now(logs: Collection[LogId]) -> Positions:
+        tick()
+        return ends_of_sources(logs, topics=context.topics, connection=context.connection, files=files)
+
     decided = decide_ends(store, layout.sources, ends_now)
     return Once(layout, ends, store, batches, decided)
 

@@ -100,12 +100,12 @@ class _Replay:
         rows, watermark, name = frame.data.drop(BAD), step.arguments[-1], self.processor.name
         if step.operation == "withWatermark":
             made, self.times[id(watermark)] = watermarks.timed_rows(rows, watermark, name)
-            return frames.good(made)
+            return frames.good(made, frame.depth)
         times = self.times[id(watermark)]
         if step.operation == "windows":
             is_own = self._is_in_one_partition(step)
             return frames.good(watermarks.of_windows(rows, step, planned, watermark, name, times, is_own=is_own))
-        return frames.good(watermarks.first_rows_of_key(rows, step.arguments[0], watermark, name, times))
+        return frames.good(watermarks.first_rows_of_key(rows, step.arguments[0], watermark, name, times), frame.depth)
 
     def _joined(self, step: Step, left: Frame) -> Frame:
         other, asked = step.arguments

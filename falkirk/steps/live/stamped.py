@@ -111,9 +111,9 @@ def has_no_order(data: DataFrame) -> bool:
     return False
 
 
-def good(rows: DataFrame) -> Frame:
+def good(rows: DataFrame, depth: int = 0) -> Frame:
     """Return rows as a frame with none that does not fit; without stamps only plain steps can follow."""
-    return Frame(data=rows.withColumn(BAD, F.lit(None).cast(_BAD)))
+    return Frame(data=rows.withColumn(BAD, F.lit(None).cast(_BAD)), depth=depth)
 
 
 def is_good() -> Column:
@@ -283,8 +283,9 @@ def _explode(frame: Frame, column: Any, name: str) -> Frame:
     )
     data = data.where(~is_good() | F.col("__falkirk_place").isNotNull())
     place = F.coalesce(F.col("__falkirk_place"), F.lit(0)).alias(f"sub{frame.depth}")
-    data = data.withColumn(STAMP, F.struct(F.col(f"{STAMP}.*"), place)).drop("__falkirk_place")
-    return replace(frame, data=data, depth=frame.depth + 1)
+    if STAMP in frame.carried:  # after some steps in micro-batches, rows have no order
+        data = data.withColumn(STAMP, F.struct(F.col(f"{STAMP}.*"), place))
+    return replace(frame, data=data.drop("__falkirk_place"), depth=frame.depth + 1)
 
 
 def key_column(key: Any) -> Column:

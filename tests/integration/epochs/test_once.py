@@ -3,6 +3,8 @@ continues to the same ends."""
 
 import json
 import os
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +14,13 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.runtime.supervision import host
+from falkirk.runtime.supervision.clocks import Clocks
 from falkirk.runtime.supervision.query import Query
 from falkirk.spark_setup.broker import Broker
+from tests.duplicates import BEGAN
 from tests.integration.live import Wire
+from tests.timers import Result, clocked, clocked_results, results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -162,3 +168,30 @@ def test_event_time_files_views_and_results_that_wait(
     assert query._host.once is not None
     assert (query._host.once.stuck, query._host.once.left) == ({}, 0)
     assert (counted(database, "read"), counted(database, "answers")) == ([1, 2, 3], [1])
+
+
+@SOAK
+def test_a_timer_that_is_due_when_a_run_begins_fires_in_it(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third run has no new record: only the time of its begin makes the timers fire."""
+    wire, now_s = Wire(bootstrap=broker.bootstrap, tag=tag), [BEGAN.timestamp()]
+    monkeypatch.setattr(host, "Clocks", partial(Clocks, now_s=lambda: now_s[0]))
+    clicks, out = wire.topic("clicks"), wire.topic("out")
+    wire.send(clicks, [{"id": f"k{n}", "n": n} for n in range(10, 20)])
+
+    def run() -> Counter[Result]:
+        app = fk.App("clocked", home=home)
+        app.source("clicks", fk.Kafka(clicks, schema="id STRING NOT NULL, n INT", key="id"))
+        app.source("clock", fk.Clock("1 hour"))
+        app.add_processor("timed", clocked, reads=("clicks", "clock"), policy=fk.Lazy("2 seconds"))
+        app.sink("out", "timed", fk.Kafka(out, key="id"))
+        await_end(app.start(kafka=broker.bootstrap, home=home, once=True))
+        return results(wire.rows(out))
+
+    due = clocked_results([[{"id": f"k{n}", "n": n} for n in range(10, 20)]])
+    of_records = Counter({result: count for result, count in due.items() if result[1] is not None})
+    assert run() == of_records
+    assert run() == of_records, "no timer is due"
+    now_s[0] += 60
+    assert run() == due

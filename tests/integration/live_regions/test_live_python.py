@@ -100,7 +100,7 @@ def counted(events: fk.Stream) -> fk.Stream:
 #: Each processor, and the one in micro-batches that gives the same results.
 BODIES = {
     "live-map": mapped, "batch-map": mapped, "live-state": folded, "batch-state": folded, "live-counts": counted,
-    "live-expiry": expiring_before_explode, "batch-expiry": expiring,
+    "live-expiry": expiring_before_explode, "batch-expiry": expiring_before_explode,
 }  # fmt: skip
 
 

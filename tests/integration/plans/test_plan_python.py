@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.plan.fingerprint import places_of_keyed_step
@@ -152,6 +153,21 @@ def test_a_state_in_python_runs_live_where_a_partition_has_all_records_of_a_key(
     (reason,) = [each for promise in promises_of(made) for each in promise.reasons if each.kind == "python"]
     assert "passed the key's newest record by 1 h" in reason.text
     assert len(planned(spark, folded(lambda row, state: (None, None))).batches) == 1
+
+
+def test_an_explode_after_a_step_with_python_or_a_window_runs_in_micro_batches(spark: "SparkSession") -> None:
+    """There, no order is left among the results of such steps. An `explode` needs none."""
+
+    def windowed(events: fk.Stream) -> fk.Stream:
+        timed = events.drop("v").withWatermark("at", "10 seconds")
+        return timed.groupBy(F.window("at", "1 minute"), "s").outputMode("update").agg(F.count("*").alias("n"))
+
+    def exploded(body: Any) -> Any:
+        return lambda events: body(events).explode(F.array(F.lit(1), F.lit(2)), "copy")
+
+    for body in (aging, mapped(), windowed):
+        made = planned(spark, exploded(body), engine="micro-batch")
+        assert [batch.name for batch in made.batches] == ["found"], body
 
 
 def test_a_random_value_in_a_state_waits(spark: "SparkSession") -> None:

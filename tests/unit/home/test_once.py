@@ -12,12 +12,14 @@ import pytest
 import falkirk as fk
 from falkirk.recovery.decision_store.values import Decision
 from falkirk.recovery.ownership.folder import Home, open_home
-from falkirk.recovery.protocol.layout import Layout
+from falkirk.recovery.protocol.layout import Layout, Stage
 from falkirk.runtime.spark.epochs.files import FileLog
 from falkirk.runtime.supervision import coordinator as supervise
+from falkirk.runtime.supervision import once
 from falkirk.runtime.supervision.coordinator import Coordinator
 from falkirk.runtime.supervision.once import begin_once, close_run, decide_ends, ends_of_sources, open_decision
 from falkirk.runtime.supervision.settings import EXIT_OVER, HostSettings, RunSettings
+from falkirk.theory.frontier import EMPTY
 from falkirk.theory.ids import LogId, Offset, Positions
 from falkirk.user_tools.commands import run as running
 
@@ -82,8 +84,28 @@ def test_an_ordinary_run_closes_an_interrupted_one(home: Home) -> None:
     begun(home, 5)
     context: Any = SimpleNamespace(home=home)
     layout = Layout(stages={}, partitions={}, held={})
-    assert begin_once(layout, cast(Any, None), context, {}, is_once=False) is None
+    assert begin_once(layout, cast(Any, None), context, {}, is_once=False, tick=pytest.fail) is None
     assert begun(home, 9).content == {"orders": {"0": 9}}
+
+
+def test_a_run_reads_the_time_of_its_begin(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, timers that came due between two runs waited for the run after the next one."""
+    stage = Stage(name="reminders", inputs=(SOURCE,), output=LogId("out"))
+    layout = Layout(stages={stage.name: stage}, partitions={SOURCE: 1, stage.output: 1}, held={})
+    times = [1.0]
+    monkeypatch.setattr(once, "end_of_records", lambda topics, connection, log: {0: Offset(len(times))})
+    context: Any = SimpleNamespace(home=home, topics=None, connection=None)
+
+    def begin() -> None:
+        begin_once(layout, lambda log: EMPTY, context, {}, is_once=True, tick=lambda: times.append(2.0))
+
+    begin()
+    found = open_decision(home.store)
+    assert found is not None
+    assert found.content == {SOURCE: {"0": 2}}
+    begin()  # it was interrupted
+    assert open_decision(home.store) == found
+    assert times == [1.0, 2.0]
 
 
 class Host:

@@ -69,6 +69,38 @@ def test_each_topic_gets_the_time_at_its_interval(monkeypatch: pytest.MonkeyPatc
     assert times[0] == 1000
 
 
+def test_a_time_out_of_turn_is_written_to_each_topic_before_the_call_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting, written = list[Any](), list[tuple[str, bytes]]()
+    refused: KafkaError | None = None
+
+    class Asked:
+        """A producer that answers when it is flushed."""
+
+        def __init__(self, settings: dict[str, Any]) -> None:
+            assert settings["message.timeout.ms"] < 10_000, "a broker that is away must not keep the host"
+
+        def produce(self, topic: str, *, value: bytes, partition: int, on_delivery: Any) -> None:
+            waiting.append((topic, value, on_delivery))
+
+        def flush(self) -> None:
+            while waiting:
+                topic, value, on_delivery = waiting.pop(0)
+                written.append((topic, value))
+                on_delivery(refused, None)
+
+    monkeypatch.setattr(clocks, "Producer", Asked)
+    context: Any = SimpleNamespace(connection=Connection.of("broker:9092"), clock=SimpleNamespace(time=lambda: 7.0))
+    Clocks((), context).tick()
+    running = Clocks([_topic("often", 0.01), _topic("seldom", 3600)], context)
+    running.tick()
+    assert written == [("often", time_text(7.0)), ("seldom", time_text(7.0))]
+    for code, condition in ((KafkaError._MSG_TIMED_OUT, "BROKER_AWAY"), (KafkaError._UNKNOWN_TOPIC, "TOPIC_MISSING")):
+        refused = KafkaError(code)
+        with pytest.raises(LogError) as caught:
+            running.tick()
+        assert caught.value.condition == condition
+
+
 def test_a_time_has_microseconds_and_a_zone() -> None:
     assert time_text(1.25) == b'{"at": "1970-01-01T00:00:01.250000+00:00"}'
     assert datetime.fromisoformat(json.loads(time_text(0))["at"]) == datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,0 +1,71 @@
+"""Chains of steps in micro-batches, in the test kit on real Spark: each gives the results that a plain loop gives."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.testing import kit
+
+__all__ = ["kit"]
+ORDERS, EXTRA = "id STRING NOT NULL, at TIMESTAMP, parts ARRAY<INT>", "id STRING NOT NULL, n INT"
+
+
+@fk.deterministic
+def counted(row: Row, state: Row | None) -> tuple[Any, Any]:
+    """Number the rows of a key, so each result tells its place among them."""
+    place = 0 if state is None else state.place + 1
+    return {"id": row.id, "n": row.n, "place": place}, {"place": place}
+
+
+def application() -> fk.App:
+    app = fk.App("shop")
+    app.source("orders", fk.Kafka("orders", schema=ORDERS, key="id"))
+    app.source("extra", fk.Kafka("extra", schema=EXTRA, key="id"))
+
+    @app.stream(engine="micro-batch")
+    def spread(orders: fk.Stream, extra: fk.Stream) -> fk.Stream:
+        """Have an `explode` before the event time, between two steps with a state, and after the last one."""
+        timed = orders.explode("parts", "part").drop("parts").withWatermark("at", "10 seconds")
+        pairs = timed.explode(F.array("part", F.expr("10 * part")), "n").dropDuplicates(["id", "n"])
+        both = pairs.explode(F.array("n", F.expr("-n")), "signed").selectExpr("id", "signed AS n").union(extra)
+        numbered = both.stateful(counted, key="id", state="place INT", returns="id STRING, n INT, place INT")
+        return numbered.explode(F.array(F.lit("a"), F.lit("b")), "copy")
+
+    app.sink("spread", spread, fk.Kafka("spread", key="id"))
+    return app
+
+
+def expected(orders: Iterable[dict[str, Any]]) -> list[tuple[str, int, int, str]]:
+    """Return the results of orders, which are all in time."""
+    seen, places, found = set[tuple[str, int]](), dict[str, int](), list[tuple[str, int, int, str]]()
+    for order in orders:
+        for n in (n for part in order["parts"] for n in (part, 10 * part)):
+            if (order["id"], n) in seen:
+                continue
+            seen.add((order["id"], n))
+            for signed in (n, -n):
+                place = places[order["id"]] = places.get(order["id"], -1) + 1
+                found += [(order["id"], signed, place, copy) for copy in "ab"]
+    return sorted(found)
+
+
+def test_steps_before_between_and_after_those_with_event_time(kit: Any) -> None:
+    def order(number: int) -> dict[str, Any]:
+        parts = [number % 3 + 1, number % 7 + 1, 10]
+        return {"id": f"k{number % 2}", "at": f"2026-01-01T00:00:{number % 8:02}Z", "parts": parts}
+
+    orders = [order(number) for number in range(16)]
+    t = kit(application())
+    t.feed("orders", orders[:9])
+    assert _results(t) == expected(orders[:9])
+    t.feed("orders", orders[9:])
+    t.feed("extra", [{"id": "k9", "n": 5}])
+    assert _results(t) == sorted([*expected(orders), ("k9", 5, 0, "a"), ("k9", 5, 0, "b")])
+    assert t.dead_letters() == []
+
+
+def _results(t: Any) -> list[tuple[str, int, int, str]]:
+    return sorted((row["id"], row["n"], row["place"], row["copy"]) for row in t.read("spread"))
