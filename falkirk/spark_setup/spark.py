@@ -168,13 +168,13 @@ def spark_session(
             wanted = {**_launch_settings(master, data), **wanted}
             if brief:
                 wanted[_JAVA_OPTIONS] = f"{wanted.get(_JAVA_OPTIONS, '')} {_QUICK_COMPILER}"
-        given = _submitted_with() if submitted else {}
-        chosen = given.get("spark.master", master)
+        chosen = (given := _submitted_with() if submitted else {}).get("spark.master", master)
         context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
         context |= {} if exposure.is_local(chosen) else _EXECUTOR_SETTINGS | _CLUSTER_SETTINGS
         context |= {} if data is None else objects.settings(data)
         wanted = {name: value for name, value in context.items() if name not in given} | wanted
-        for name, value in merge_settings({**wanted, **(settings or {})}, conf or {}).items():
+        merged = merge_settings({**wanted, **(settings or {})}, conf or {})
+        for name, value in exposure.with_local_ui(merged, chosen).items():
             if name != PY_FILES:
                 builder = builder.config(name, value)
         with nullcontext() if shows_log else unseen():
