@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from falkirk.app import App
 from falkirk.declare.asserting import deterministic
 from falkirk.declare.clock import Clock
-from falkirk.declare.endpoints import Console, Files, Kafka, Sql
+from falkirk.declare.endpoints import Console, EpochTopic, Files, Kafka, Sql
 from falkirk.declare.grouped import latest_value
 from falkirk.declare.http import Http
 from falkirk.declare.lake import Delta, Iceberg
@@ -81,6 +81,7 @@ __all__ = [
     "Eager",
     "Ephemeral",
     "EpochContext",
+    "EpochTopic",
     "FalkirkError",
     "Files",
     "FullHistory",

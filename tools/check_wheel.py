@@ -1,30 +1,32 @@
-"""Checks the built wheel in an empty virtual environment: `falkirk init shop`, its test, and a run with a local broker.
+"""Checks the built wheel in an empty virtual environment: follows the first ten minutes of the tutorial to their end.
 
     python tools/check_wheel.py [--python PYTHON] [--empty-cache]
 
-It builds the wheel of this checkout, installs it with its dependencies from the registry, and follows the README of the
-new project: nothing of this checkout is on the path. The cache of this run is a temporary folder, so the check uses no
-broker of the user's. The JVM dependencies are copied from the user's cache unless `--empty-cache` is given.
+It builds the wheel of this checkout, and runs each command on the page: it installs the wheel with its dependencies
+from the registry, makes a project, runs it with a local broker and the dashboard, sends orders, kills the Spark
+application, sees on the page's stream that the regions run again, and runs the tests. Nothing of this checkout is on
+the path. The cache of this run is a temporary folder, so the check uses no broker of the user's. The JVM dependencies
+are copied from the user's cache unless `--empty-cache` is given.
 """
 
 import argparse
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-#: The results of the two orders that the project sends: each item's count when it is sold.
-RESULTS = [
-    '{"item":"tea","sold":1,"customer":"ann"}',
-    '{"item":"milk","sold":1,"customer":"ann"}',
-    '{"item":"tea","sold":2,"customer":"bob"}',
-]
+PAGE = ROOT / "docs" / "tutorial.md"
 #: How long the broker and Spark may take to start.
 PATIENCE_S = 300.0
 
@@ -69,57 +71,177 @@ def check(scratch: Path, python: str, *, with_jars: bool) -> None:
         cache.mkdir(mode=0o700)
         if (cache_home() / "jars").is_dir():
             shutil.copytree(cache_home() / "jars", cache / "jars")
-    ran(python, "-m", "venv", scratch / "env", cwd=scratch, env=plain)
-    tools = scratch / "env" / "bin"
-    ran(tools / "python", "-m", "pip", "install", "--quiet", wheel, "pytest", cwd=scratch, env=plain)
-    env = plain | {"FALKIRK_CACHE": str(cache), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
-    found = ran(
-        tools / "python", "-c", "import falkirk, sys; print(falkirk.__file__, sys.version)", cwd=scratch, env=env
-    )
-    assert found.startswith(str(scratch)), found
-    say(f"installed into an empty environment: {found.strip().partition(' ')[2]}")
-    ran(tools / "falkirk", "init", "shop", cwd=scratch, env=env)
-    project = scratch / "shop"
-    say(f"falkirk init: {', '.join(sorted(path.name for path in project.iterdir()))}")
-    say(ran(tools / "pytest", "-q", cwd=project, env=env).strip().splitlines()[-1])
-    run_with_broker(tools, project, env)
+    Tutorial(scratch, wheel, python, plain | {"FALKIRK_CACHE": str(cache)}).follow()
     print("the wheel works")
 
 
-def run_with_broker(tools: Path, project: Path, env: dict[str, str]) -> None:
-    """Run the project with a local broker, send orders, and compare the results."""
-    log = project / "run.log"
-    with open(log, "wb") as output:
-        running = subprocess.Popen(
-            [tools / "falkirk", "run", "shop.py", "--local"], cwd=project, env=env, stdout=output, stderr=output
-        )
-    try:
-        broker = await_broker(tools, project, env, running, log)
-        say(f"falkirk run --local: broker at {broker}")
-        printed = ran(tools / "python", "send.py", broker, cwd=project, env=env).split()
-        if sorted(printed) != sorted(RESULTS):
-            sys.exit(f"the results are\n{printed}\n{log.read_text()[-5000:]}")
-        say("the results of two orders are right")
-        running.send_signal(signal.SIGINT)
-        if running.wait(60):
-            sys.exit(f"falkirk run ended with {running.returncode}:\n{log.read_text()[-5000:]}")
-    finally:
-        running.kill()
-        running.wait()
-        ran(tools / "falkirk", "kafka", "stop", cwd=project, env=env)
+def section() -> str:
+    """Return the part of the tutorial that is checked."""
+    return PAGE.read_text().partition("\n## Ten minutes")[2].partition("\n## ")[0]
 
 
-def await_broker(tools: Path, project: Path, env: dict[str, str], running: "subprocess.Popen[bytes]", log: Path) -> str:
-    """Return the address of the broker once the application runs."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if running.poll() is not None:
-            sys.exit(f"falkirk run ended with {running.returncode}:\n{log.read_text()[-5000:]}")
-        shown = subprocess.run([tools / "falkirk", "status", "shop.py"], cwd=project, env=env, capture_output=True)
-        if shown.returncode == 0 and b"running" in shown.stdout:
-            return ran(tools / "falkirk", "kafka", "status", cwd=project, env=env).split()[0]
-        time.sleep(2)
-    sys.exit(f"the application does not run after {PATIENCE_S:.0f} s:\n{log.read_text()[-5000:]}")
+def commands() -> Iterator[list[str]]:
+    """Yield the indented lines of that part, block by block: commands, or what one of them prints."""
+    text = re.sub(r"^```.*?^```$", "", section(), flags=re.MULTILINE | re.DOTALL)
+    for block in re.findall(r"(?:^ {4}.*\n)+", text, re.MULTILINE):
+        yield [line[4:] for line in block.splitlines()]
+
+
+class Tutorial:
+    """One reader of the tutorial. Args: env: the environment of the commands, without the one to be made."""
+
+    def __init__(self, scratch: Path, wheel: Path, python: str, env: dict[str, str]) -> None:
+        self.folder, self.wheel, self.python, self.env = scratch, wheel, python, env
+        self.log = scratch / "run.log"
+        self.running: subprocess.Popen[bytes] | None = None
+        self.sending: subprocess.Popen[str] | None = None
+        #: What the last command of the page has printed.
+        self.printed = ""
+
+    def follow(self) -> None:
+        """Run each command of the page."""
+        try:
+            for block in commands():
+                if block[0].startswith("{") or block[0].startswith("120 orders"):
+                    self.compare(block)
+                    continue
+                for line in block:
+                    self.do(line)
+                    say(f"$ {line}")
+            assert self.running is not None, "the page runs an application"
+            assert self.sending is not None, "and sends it orders"
+            self.running.send_signal(signal.SIGINT)
+            if self.running.wait(60):
+                self.fail(f"falkirk run ended with {self.running.returncode}")
+        finally:
+            for process in (self.running, self.sending):
+                if process is not None:
+                    process.kill()
+                    process.wait()
+            if "PATH" in self.env:
+                self.ran("falkirk", "kafka", "stop")
+
+    def do(self, line: str) -> None:
+        """Run one command of the page."""
+        match line.split():
+            case ["python3", "-m", "venv", name]:
+                ran(self.python, "-m", "venv", self.folder / name, cwd=self.folder, env=self.env)
+            case [".", path]:
+                tools = (self.folder / path).parent
+                self.env |= {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+            case ["pip", "install", "./falkirk", *others]:  # the wheel is of this checkout
+                self.ran("python", "-m", "pip", "install", "--quiet", str(self.wheel), *others)
+                found = self.ran("python", "-c", "import falkirk; print(falkirk.__file__)")
+                assert str(self.folder) in found, found
+            case ["cd", name]:
+                self.folder /= name
+            case ["falkirk", "run", *arguments]:
+                with open(self.log, "wb") as output:
+                    self.running = subprocess.Popen(
+                        [self.tool("falkirk"), "run", *arguments], cwd=self.folder, env=self.env, stdout=output,
+                        stderr=output,
+                    )  # fmt: skip
+                self.await_all("running")
+            case ["python", "send.py", "120"]:
+                self.sending = subprocess.Popen(
+                    [self.tool("python"), *line.split()[1:], *self.broker()], cwd=self.folder, env=self.env, text=True,
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                )  # fmt: skip
+                assert self.sending.stdout is not None
+                for _ in range(20):  # results
+                    self.sending.stdout.readline()
+            case ["python", "send.py"]:
+                self.printed = self.ran(*line.split(), *self.broker())
+            case ["pkill", "-9", "-f", _]:
+                self.kill()
+            case ["falkirk", "init", _]:
+                self.ran(*line.split())
+            case ["pytest"]:
+                (code,) = re.findall(r"^```python\n# file: test_more.py\n(.*?)^```$", section(), re.M | re.S)
+                (self.folder / "test_more.py").write_text(code)
+                passed = self.ran("pytest", "-q").strip().splitlines()[-1]
+                assert passed.startswith(re.findall(r"`(\d+ passed)`", section())[0]), passed
+            case _:
+                self.fail(f"this check does not know the command {line!r} of the page")
+
+    def compare(self, block: list[str]) -> None:
+        """Compare what the last command has printed with the page."""
+        if self.sending is not None:
+            self.printed = self.sending.communicate(timeout=PATIENCE_S)[0].splitlines()[-1]
+        if sorted(self.printed.splitlines()) != sorted(block):
+            self.fail(f"the page says\n{block}, and this was printed:\n{self.printed}")
+        say(f"printed: {self.printed.splitlines()[-1]}")
+
+    def kill(self) -> None:
+        """Kill each process that the page's command would kill, of this run alone, and see the page recover."""
+        hosts = self.hosts()
+        assert hosts, "there is a Spark application"
+        for pid in hosts:
+            os.kill(pid, signal.SIGKILL)
+        self.await_all("starting")
+        self.await_all("running")
+
+    def hosts(self) -> list[int]:
+        """Return the processes of Spark applications that this run has started."""
+        import psutil
+
+        assert self.running is not None
+        below = psutil.Process(self.running.pid).children(recursive=True)
+        return [p.pid for p in below if "falkirk.runtime.supervision.process" in p.cmdline()]
+
+    def await_all(self, state: str) -> None:
+        """Wait until the page shows all regions in this state."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if self.running is None or self.running.poll() is not None:
+                self.fail("falkirk run has ended")
+            shown = self.states()
+            if shown and set(shown.values()) == {state}:
+                say(f"the page: {shown}")
+                return
+            time.sleep(0.2)
+        self.fail(f"the page does not show that all regions are {state}: {self.states()}")
+
+    def states(self) -> dict[str, str]:
+        """Return the state of each region on the page, from its stream."""
+        link = re.search(r"the dashboard is at (\S+); its token is in\s+(\S+)", self.log.read_text())
+        if link is None:
+            return {}
+        headers = {"Authorization": f"Bearer {Path(link[2]).read_text().strip()}"}
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{link[1]}/api/stream", headers=headers), timeout=30
+        ) as stream:
+            return states_of(stream)
+
+    def broker(self) -> list[str]:
+        """Return the option of send.py that names the broker of this run."""
+        return ["--broker", self.ran("falkirk", "kafka", "status").split()[0]]
+
+    def ran(self, program: str, *arguments: str) -> str:
+        """Run a program of the new environment to its end; return its output."""
+        return ran(self.tool(program), *arguments, cwd=self.folder, env=self.env)
+
+    def tool(self, program: str) -> str:
+        """Return the path of a program in the environment of the page."""
+        found = shutil.which(program, path=self.env["PATH"])
+        assert found is not None, program
+        return found
+
+    def fail(self, reason: str) -> None:
+        """End the check."""
+        sys.exit(f"{reason}\n{self.log.read_text()[-5000:] if self.log.exists() else ''}")
+
+
+def states_of(stream: Any) -> dict[str, str]:
+    """Return the states of the regions in a new stream of the page."""
+    event = ""
+    for line in stream:
+        name, _, content = line.decode().strip().partition(": ")
+        if name == "event":
+            event = content
+        elif name == "data" and event == "now":
+            return {name: region["state"] for name, region in json.loads(content)["units"].items()}
+    return {}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from falkirk.declare.endpoints import Console, Endpoint, Files, Kafka, Sql
+from falkirk.declare.endpoints import Console, Endpoint, EpochTopic, Files, Kafka, Sql
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.declare.sink import Sink, as_own, is_sink
 from falkirk.errors.conditions.declare import (
@@ -23,7 +23,7 @@ def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
     """
     if isinstance(value, Kafka):
         return as_output_topic(value, where)
-    if isinstance(value, Sql | Files | Delta | Iceberg | Console):
+    if isinstance(value, EpochTopic | Sql | Files | Delta | Iceberg | Console):
         return value
     if not is_sink(value):
         raise NOT_AN_ENDPOINT.error(where=where, shown=_shown(value))

@@ -27,7 +27,7 @@ from falkirk.declare.checks import (
 )
 from falkirk.declare.clock import Clock
 from falkirk.declare.cut import ByTime, Cut, OnArrival
-from falkirk.declare.endpoints import Endpoint, Files, Kafka
+from falkirk.declare.endpoints import Endpoint, EpochTopic, Files, Kafka
 from falkirk.declare.http import Http
 from falkirk.declare.nodes import ProcessorNode, SourceNode, part_of
 from falkirk.declare.parts import DeclaredProcessor, DeclaredSink, Iteration, Stamped
@@ -354,7 +354,19 @@ class Application:
         target = as_endpoint(to, where)
         if name in self.sinks:
             raise NAME_TAKEN.error(where=where, name=name)
-        self.add_sink(name, self._upstream(name, reads, where), target, delivery, where)
+        upstream = self._upstream(name, reads, where)
+        if isinstance(target, EpochTopic):
+            upstream = self._in_epochs(name, upstream, where)
+        self.add_sink(name, upstream, target, delivery, where)
+
+    def _in_epochs(self, sink: str, reads: str, where: SourceLocation) -> str:
+        """Return the processor whose epochs a sink gets: `reads`, or a batch that copies its results, if it is live."""
+        live = self.processors.get(reads)
+        if live is None or live.cut is not None or live.engine == "micro-batch" or isinstance(live.policy, Eager):
+            return reads
+        copy, cut = f"{sink[:57]}-epochs", by_clock_or_rows("1 second", None, "batch", where)
+        self.add_processor(copy, lambda rows: rows, reads=(reads,), policy=LogSends(), where=where, cut=cut)
+        return copy
 
     def add_sink(self, name: str, reads: str, to: Endpoint, delivery: Delivery | str, where: SourceLocation) -> None:
         """Add a sink whose name and target were checked. Args: reads: the name of the processor."""

@@ -32,6 +32,7 @@ from falkirk.errors.conditions.declare import (
     TOPICS_INVALID,
 )
 from falkirk.errors.location import SourceLocation, caller
+from falkirk.kafka_client.connection import Connection
 from falkirk.theory.ids import LogId
 
 Format = Literal["json", "text", "binary", "avro"]
@@ -327,7 +328,67 @@ class Console:
         return "text"
 
 
-Endpoint = Kafka | Sql | Files | Delta | Iceberg | Console | OwnSink
+@dataclass(frozen=True, slots=True)
+class EpochTopic:
+    """A Kafka topic that a batch writes in one Kafka transaction per epoch. It may be compacted or on another cluster.
+
+    A note in an internal topic beside it, in the same transaction, says which epochs it has. So its records need no
+    stamps, which compaction would delete. Consumers must read only committed records.
+
+    Args:
+        topic: its name. A missing topic is created.
+        key: the column(s) that become the record's key. A compacted topic needs it: Kafka keeps the newest record of
+            each key.
+        kafka: the cluster, as an address or a `Connection`; None: the application's own.
+        partitions: of a missing topic. compacted: a missing topic gets ``cleanup.policy=compact``.
+    """
+
+    #: A record may be too large for the topic.
+    may_refuse: ClassVar[bool] = True
+    #: The notes name each epoch.
+    remembers: ClassVar[bool] = True
+
+    topic: str
+    key: str | Sequence[str] | None = None
+    kafka: Connection | str | None = field(default=None, kw_only=True)
+    partitions: int = field(default=2, kw_only=True)
+    compacted: bool = field(default=False, kw_only=True)
+    where: SourceLocation = field(default_factory=caller, compare=False, kw_only=True)
+    #: The topic and its key, as the form of a record needs them.
+    record: Kafka = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "record", Kafka(self.topic, key=self.key, where=self.where))
+        if self.compacted and not self.keys:
+            raise KEY_INVALID.error(where=self.where, key=self.key)
+        if type(self.partitions) is not int or self.partitions < 1:
+            raise OPTION_UNKNOWN_ROWS.error(where=self.where, option="partitions", value=self.partitions)
+        if self.kafka is not None:
+            object.__setattr__(self, "kafka", Connection.of(self.kafka))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns, in order; empty if there are none."""
+        return self.record.keys
+
+    @property
+    def address(self) -> str:
+        """Where results go."""
+        return self.record.address if self.kafka is None else f"{self.record.address} at {self.cluster.bootstrap}"
+
+    @property
+    def cluster(self) -> Connection:
+        """The other cluster. There must be one."""
+        assert isinstance(self.kafka, Connection), "made in __post_init__"
+        return self.kafka
+
+    @property
+    def written_as(self) -> str:
+        """The form of results."""
+        return f"{self.record.written_as}, by epochs"
+
+
+Endpoint = Kafka | EpochTopic | Sql | Files | Delta | Iceberg | Console | OwnSink
 
 
 def _key(columns: tuple[str, ...]) -> str:

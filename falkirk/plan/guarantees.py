@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut
-from falkirk.declare.endpoints import Kafka
+from falkirk.declare.endpoints import EpochTopic, Kafka
 from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.policy import Delivery
 from falkirk.declare.sink import OwnSink
@@ -231,7 +231,7 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
             release="behind a checkpoint" if awaited else "with its epoch",
             cut=batch.cut,
             reasons=distinct_reasons([*reasons, *_of_sink(sink), _of_epoch(batch)]),
-            costs=(*common.costs, *(_of_fence(plan, sink.name) if isinstance(sink.to, Kafka) else ())),
+            costs=(*common.costs, *_of_transactions(plan, sink)),
         )
 
 
@@ -269,6 +269,16 @@ def _common(plan: Plan, layout: Layout, unit: Unit, awaited: Sequence[Unit]) -> 
 def _of_fence(plan: Plan, sink: str, more: str = "") -> Iterator[str]:
     if plan.transactional:
         yield f"{sink} is written in transactions. Consumers must set isolation.level=read_committed.{more}"
+
+
+def _of_transactions(plan: Plan, sink: DeclaredSink) -> Iterator[str]:
+    """Yield the cost of the transactions in which a sink of a batch is written, if it is."""
+    if isinstance(sink.to, EpochTopic):
+        yield (
+            f"{sink.name} is written in one transaction per epoch. Consumers must set isolation.level=read_committed."
+        )
+    elif isinstance(sink.to, Kafka):
+        yield from _of_fence(plan, sink.name)
 
 
 def _of_epoch(batch: Batch) -> Reason:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from falkirk.declare.application import Application
-from falkirk.declare.endpoints import Files, Kafka
+from falkirk.declare.endpoints import EpochTopic, Files, Kafka
 from falkirk.declare.lake import Delta
 from falkirk.declare.nodes import SourceNode, steps_of
 from falkirk.declare.parts import DeclaredSink
@@ -52,15 +52,19 @@ def check_declared(app: Application) -> None:
             raise PATTERN_MISPLACED_SINK.error(where=sink.where, sink=sink.name, source=sink.reads)
         if isinstance(sink.to, Files | Delta) and (reader := folders.get(Path(sink.to.path).absolute())):
             raise FOLDER_SHARED.error(where=sink.where, folder=sink.to.path, sink=sink.name, reader=reader)
-        if isinstance(sink.to, OwnSink) and (other := own.setdefault(sink.to.address, sink.name)) != sink.name:
+        if (
+            isinstance(sink.to, OwnSink | EpochTopic)
+            and (other := own.setdefault(sink.to.address, sink.name)) != sink.name
+        ):
             raise SINK_SHARED.error(where=sink.where, address=sink.to.address, other=other, sink=sink.name)
-        if not isinstance(sink.to, Kafka):
+        to = sink.to.record if isinstance(sink.to, EpochTopic) and sink.to.kafka is None else sink.to
+        if not isinstance(to, Kafka):
             continue
-        if sink.topic.topic in written:
+        if to.topic in written:
             raise TOPIC_SHARED_SINKS.error(
-                where=sink.where, topic=sink.topic.topic, name=written[sink.topic.topic].name, sink=sink.name
+                where=sink.where, topic=to.topic, name=written[to.topic].name, sink=sink.name
             )
-        written[sink.topic.topic] = sink
+        written[to.topic] = sink
     for source in app.sources.values():
         if source.topic.topic in written:
             raise TOPIC_SHARED_SOURCE.error(

@@ -6,8 +6,9 @@ local master, Spark generates a secret by itself, so Falkirk enables authenticat
 machines must know the secret, so only the user can enable it (`falkirk run --secure`, secure.py), and Falkirk warns.
 """
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 AUTHENTICATE = "spark.authenticate"
 #: The class of the streaming shuffle. Spark's own ignores `spark.authenticate` (docs/decisions/0044).
@@ -18,6 +19,10 @@ CIPHER, AUTHENTICATED_CIPHER = "spark.network.crypto.cipher", "AES/GCM/NoPadding
 FALLBACK = "spark.network.crypto.saslFallback"
 #: TLS.
 TLS = "spark.ssl.rpc.enabled"
+#: Spark's own page, and whether it can end jobs.
+_UI, _UI_ENDS_JOBS = "spark.ui.enabled", "spark.ui.killEnabled"
+#: The variable with the address at which it listens; without it, on all interfaces.
+_UI_ADDRESS = "SPARK_LOCAL_IP"
 #: Masters for which Spark generates a secret; driver and executor are in one JVM.
 _LOCAL = re.compile(r"local(\[[^\]]*\])?")
 Setting = Callable[[str], str | None]
@@ -37,6 +42,18 @@ def is_on_this_machine(master: str) -> bool:
 def context_settings(master: str) -> dict[str, str]:
     """Return the default settings of a new application on this master."""
     return {SHUFFLE: AUTHENTICATED_SHUFFLE} | ({AUTHENTICATE: "true"} if is_local(master) else {})
+
+
+def with_local_ui(settings: Mapping[str, str], master: str) -> dict[str, str]:
+    """Return the settings of a new application. If Spark's own page is on, only this machine reaches it.
+
+    The page has no password. Spark reads its address from the environment of the JVM alone, so this function changes
+    the environment of this process, unless the user has set that address.
+    """
+    if settings.get(_UI, "").strip().lower() != "true" or not is_on_this_machine(master):
+        return dict(settings)
+    os.environ.setdefault(_UI_ADDRESS, "127.0.0.1")
+    return {_UI_ENDS_JOBS: "false", **settings}
 
 
 def warnings(setting: Setting, master: str) -> tuple[str, ...]:

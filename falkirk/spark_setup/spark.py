@@ -166,7 +166,7 @@ def spark_session(
         if secure is not None:
             given.pop(SECRET, None)  # of spark-defaults.conf; Spark uses the one of `secure`
             wanted |= secure_settings(secure, chosen, {**given, **(settings or {}), **(conf or {})})
-        built = merge_settings({**wanted, **(settings or {})}, conf or {})
+        built = exposure.with_local_ui(merge_settings({**wanted, **(settings or {})}, conf or {}), chosen)
         built.pop(PY_FILES, None)
         with nullcontext() if shows_log else unseen():
             if secure is not None:

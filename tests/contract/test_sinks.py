@@ -35,7 +35,7 @@ def place_of(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> Ite
         yield partial(place, context=context, wire=Wire(bootstrap=broker.bootstrap, tag=tag), url="")
 
 
-@pytest.mark.parametrize("kind", ["own", "sqlite", "json", "delta", "iceberg", "topic"])
+@pytest.mark.parametrize("kind", ["own", "sqlite", "json", "delta", "iceberg", "topic", "epochs"])
 def test_a_sink_keeps_its_contract(
     kind: str, place_of: Callable[..., Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,9 +20,12 @@ import falkirk as fk
 from falkirk.declare.accepted import as_endpoint
 from falkirk.errors import SparkError
 from falkirk.errors.location import caller
+from falkirk.kafka_client.ranges import read_range
+from falkirk.kafka_client.topics import Topics
 from falkirk.runtime.spark.context import Context
 from falkirk.runtime.spark.epochs.inputs import ROW
 from falkirk.runtime.spark.sinks import writing
+from falkirk.runtime.spark.sinks.epoch_topic import EpochTopicTarget
 from falkirk.runtime.spark.sinks.table import TableTarget
 from falkirk.runtime.spark.sinks.target import Target
 from falkirk.runtime.spark.sinks.targets import target_of
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 EPOCHS, ROWS = 2, 20
 FORMATS = ("parquet", "json", "csv")
 LAKES = ("delta", "iceberg")
-KINDS = ("topic", "postgres", "sqlite", *FORMATS, *LAKES, "own")
+KINDS = ("topic", "epochs", "postgres", "sqlite", *FORMATS, *LAKES, "own")
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
 
 
@@ -73,6 +76,18 @@ def place(
         topic = wire.topic(name, partitions=3)
         endpoint = fk.Kafka(topic, key="id")
         read = lambda: [r["id"] for r in wire.rows(topic)]  # noqa: E731
+    elif kind == "epochs":
+        topic = f"{name}-{wire.tag}"
+        endpoint = fk.EpochTopic(topic, key="id", compacted=True, partitions=3)
+
+        def read() -> list[int]:
+            """Return the rows that a reader of committed records finds there."""
+            topics = Topics(context.connection)
+            if not topics.exists(topic):
+                return []
+            first, last = topics.first_positions(topic), topics.readable_positions(topic)
+            found = read_range(context.connection, topic, first, last, committed=True)
+            return [json.loads(record.value or b"")["id"] for record in found]
     elif kind in FORMATS:
         endpoint = fk.Files(str(folder / name), kind)  # type: ignore[arg-type]  # one of them
 
@@ -128,7 +143,9 @@ def release_in_part(place: Place, spark: "SparkSession", number: int, monkeypatc
         if place.kind == "topic":
             place.make().deliver(number, epoch(spark, number, upto=ROWS // 2))
             return
-        if place.kind in LAKES:
+        if place.kind == "epochs":
+            patch.setattr(EpochTopicTarget, "_produce", cut_off_at_the_note(EpochTopicTarget._produce))
+        elif place.kind in LAKES:
             patch.setattr(DeltaTable, "create_write_transaction", cut_off)
             patch.setattr(IcebergTransaction, "commit_transaction", cut_off)
         elif place.kind in (*FORMATS, "own"):
@@ -137,6 +154,18 @@ def release_in_part(place: Place, spark: "SparkSession", number: int, monkeypatc
             patch.setattr(TableTarget, "_set_mark", cut_off)
         with pytest.raises(CutOff):
             deliver(place, number, epoch(spark, number))
+
+
+def cut_off_at_the_note(real: Callable[..., None]) -> Callable[..., None]:
+    """Return a call that sends all records of an epoch, and then stops before its note."""
+
+    def produce(self: EpochTopicTarget, producer: Any, topic: str, *record: Any) -> None:
+        if topic != self._to.topic:
+            producer.flush(10)
+            raise CutOff
+        real(self, producer, topic, *record)
+
+    return produce
 
 
 def deliver(place: Place, number: int, rows: "DataFrame") -> None:

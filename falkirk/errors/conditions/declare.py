@@ -169,7 +169,7 @@ NOT_AN_ENDPOINT = Condition(
     DefinitionError,
     "results can't be written to {shown}.",
     hint='Write fk.Kafka("topic"), fk.Sql("postgresql://…", "table"), fk.Files("folder"), fk.Delta("folder"), '
-    'fk.Iceberg("namespace.table"), fk.Console(), or an object with address, delivered() and '
+    'fk.Iceberg("namespace.table"), fk.EpochTopic("topic"), fk.Console(), or an object with address, delivered() and '
     "deliver(epoch, rows) (fk.Sink).",
 )
 SCHEMA_MISSING_FILES = Condition(
@@ -235,7 +235,7 @@ OPTION_UNKNOWN_FORMAT = Condition(
 OPTION_UNKNOWN_ROWS = Condition(
     "OPTION_UNKNOWN",
     DefinitionError,
-    "rows={value!r} is not a whole number of at least 1.",
+    "{option}={value!r} is not a whole number of at least 1.",
 )
 OPTION_UNKNOWN_CHOICE = Condition(
     "OPTION_UNKNOWN",

@@ -307,7 +307,7 @@ SINK_COMPACTED = Condition(
     "SINK_COMPACTED",
     LogError,
     "output topic {topic!r} is compacted, so Kafka would delete the stamps of published results.",
-    hint="Set its cleanup.policy to delete. If you need a compacted topic, copy the output to another one.",
+    hint="Set its cleanup.policy to delete. For a compacted topic, write fk.EpochTopic(…) instead.",
 )
 INPUT_COMPACTED = Condition(
     "INPUT_COMPACTED",

@@ -16,7 +16,7 @@ from falkirk.runtime.spark.epochs.log import Epoch
 from falkirk.runtime.spark.epochs.region import BatchRegion
 from falkirk.runtime.spark.figures import HeldAge, Histogram
 from falkirk.runtime.spark.live.region import LiveRegion
-from falkirk.runtime.spark.status import EPOCH_BOUNDS_S
+from falkirk.runtime.spark.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId, Offsets, Positions
 
@@ -31,6 +31,9 @@ class LiveFigures:
         self._live, self._held = live, HeldAge()
         self._sources: dict[str, dict[str, int | None]] = {}
         self._state: dict[str, int] = {}
+        self._pauses = Histogram(LATENCY_BOUNDS_S)
+        #: The query and its batch of the newest pause.
+        self._paused: tuple[str, int] | None = None
 
     def update(self, progress: Mapping[str, Any] | None) -> None:
         """Take in the findings of the last `observe`. Args: progress: Spark's report about its last micro-batch."""
@@ -39,6 +42,23 @@ class LiveFigures:
             read = sum(int(checkpoints[-1].read.length_of(source, p)) - o for p, o in start.items())
             self._sources[source] = {"records": read, "lag": _behind(progress, len(start), number)}
         self._state = _state_of(progress)
+        self._count_pause(progress)
+
+    def _count_pause(self, progress: Mapping[str, Any] | None) -> None:
+        """Count the pause at a checkpoint: the time of a batch of Spark in which no record could be read.
+
+        Tasks read for the whole interval. Before it Spark plans the batch, and after it Spark saves the checkpoint. The
+        first batch of a query also starts it, and does not count.
+        """
+        try:
+            batch = str((progress or {})["runId"]), int((progress or {})["batchId"])
+            took_s = int((progress or {})["durationMs"]["triggerExecution"]) / 1000
+        except (KeyError, TypeError, ValueError):
+            return
+        if batch != self._paused:
+            if self._paused is not None and self._paused[0] == batch[0]:
+                self._pauses.observe(max(0.0, took_s - self._live.region.interval_s))
+            self._paused = batch
 
     def describe(self, published: Published, released: OffsetFrontier) -> dict[str, Any]:
         """Return the figures as plain values. Args: released: of its held log, if it has one."""
@@ -58,6 +78,7 @@ class LiveFigures:
             "sources": self._sources or {log: {"records": 0, "lag": None} for log in self._live.logs.sources},
             "sinks": sinks,
             "state": self._state,
+            "pauses": self._pauses.describe(),
         }
 
 

@@ -36,6 +36,7 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "falkirk_processor_restarts": ("counter", PROCESSOR, "Restarts of a live region within its host."),
     "falkirk_checkpoint_number": ("gauge", PROCESSOR, "Last checkpoint or complete epoch; -1: none."),
     "falkirk_checkpoint_age_seconds": ("gauge", PROCESSOR, "Time since the last checkpoint or complete epoch."),
+    "falkirk_checkpoint_pause_seconds": ("histogram", PROCESSOR, "Time at a checkpoint in which nothing is read."),
     "falkirk_suppressed_results": ("counter", PROCESSOR, "Published results that a replay must not publish again."),
     "falkirk_dead_letters": (
         "counter",
@@ -132,6 +133,7 @@ class Metrics(Collector):
         for sink, found in _named(figures.get("sinks")):
             self._count("falkirk_sink_records", (name, sink), found.get("records"))
             self._histogram("falkirk_sink_latency_seconds", (name, sink), found, LATENCY_BOUNDS_S)
+        self._histogram("falkirk_checkpoint_pause_seconds", (name,), figures.get("pauses"), LATENCY_BOUNDS_S)
         epochs = figures.get("epochs")
         if isinstance(epochs, Mapping):
             self._count("falkirk_loop_rounds", (name,), epochs.get("rounds"))
@@ -248,7 +250,7 @@ def _family(name: str, samples: Mapping[Labels, Any]) -> Metric:
     kind, labels, text = FAMILIES[name]
     if kind == "histogram":
         histogram = HistogramMetricFamily(name, text, labels=labels)
-        bounds = LATENCY_BOUNDS_S if name == "falkirk_sink_latency_seconds" else EPOCH_BOUNDS_S
+        bounds = EPOCH_BOUNDS_S if name == "falkirk_epoch_duration_seconds" else LATENCY_BOUNDS_S
         for values, found in samples.items():
             below = accumulate(found.get(place, 0.0) for place in range(len(bounds) + 1))
             buckets = list(zip((*map(str, bounds), "+Inf"), below, strict=True))

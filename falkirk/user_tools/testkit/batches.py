@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.declare.endpoints import Endpoint, Kafka
+from falkirk.declare.endpoints import Endpoint, EpochTopic, Kafka
 from falkirk.declare.sink import OwnSink
 from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
@@ -159,8 +159,9 @@ class MemoryTarget:
     def _values(self, rows: DataFrame) -> list[dict[str, Any]]:
         if self._to is None:
             return [json.loads(row["value"]) for row in rows.collect()]
-        if isinstance(self._to, Kafka):
-            texts = rows.select(encoded(rows.columns, self._to)[1].alias("value")).collect()
+        if isinstance(self._to, Kafka | EpochTopic):
+            topic = self._to.record if isinstance(self._to, EpochTopic) else self._to
+            texts = rows.select(encoded(rows.columns, topic)[1].alias("value")).collect()
             return [json.loads(row["value"]) for row in texts]
         return [row.asDict(recursive=True) for row in rows.collect()]
 

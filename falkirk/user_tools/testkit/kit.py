@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import SparkSession
 
 from falkirk.declare.application import Application
-from falkirk.declare.endpoints import Kafka
+from falkirk.declare.endpoints import EpochTopic, Kafka
 from falkirk.declare.nodes import LOOKUP, all_steps_of
 from falkirk.declare.policy import duration_s
 from falkirk.declare.sink import OwnSink
@@ -160,7 +160,7 @@ class Kit:
             assert isinstance(output.to, Kafka), "a live region writes only topics"
             return [decoded(record.value) for record in self.world.topic(output.to.log)]
         rows = [row for _, row in self.world.sinks[sink].rows]
-        if isinstance(output.to, Kafka) or not output.to.keys:
+        if isinstance(output.to, Kafka | EpochTopic) or not output.to.keys:
             return rows
         newest: dict[tuple[object, ...], dict[str, Any]] = {}
         for row in rows:

@@ -1,6 +1,10 @@
-"""docs/testing.md: all of its programs run, and its tests pass. The tests of a project of `falkirk init` pass, too."""
+"""docs/testing.md: all of its programs run, and its tests pass.
+
+The tests of a project of `falkirk init` pass, too, and that of the tutorial, which is for such a project.
+"""
 
 import ast
+import importlib
 import inspect
 import sys
 from pathlib import Path
@@ -16,7 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["kit"]
-PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "testing.md"
 
 
 @pytest.fixture
@@ -24,7 +29,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, from which modules are imported for this test only."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    for module in ("shop", "test_shop"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     return tmp_path
 
 
@@ -34,6 +40,12 @@ def run_tests(names: dict[str, Any], kit: Any) -> int:
     for test in tests:
         test(**({"kit": kit} if "kit" in inspect.signature(test).parameters else {}))
     return len(tests)
+
+
+def tutorials_test() -> str:
+    """Return the file that the tutorial adds to a project."""
+    files = {file[1]: m[2] for m in BLOCK.finditer((DOCS / "tutorial.md").read_text()) if (file := FILE.match(m[2]))}
+    return files["test_more.py"]
 
 
 def without_texts(code: str) -> str:
@@ -65,7 +77,9 @@ def test_the_page_does_what_it_says_and_a_new_project_passes_its_tests(
     assert run_tests(names, kit) == 6
     # The project has the same pipeline, so it need not be planned again.
     assert without_texts((project / "shop.py").read_text()) == without_texts((folder / "shop.py").read_text())
-    names = {"__name__": "testing"}
-    exec(compile((project / "test_shop.py").read_text(), "test_shop.py", "exec"), names)
-    assert run_tests(names, kit) == 2
-    del sys.modules["shop"]
+    (folder / "test_shop.py").write_text((project / "test_shop.py").read_text())
+    assert run_tests(vars(importlib.import_module("test_shop")), kit) == 2
+    names = {"__name__": "test_more"}
+    exec(compile(tutorials_test(), "test_more.py", "exec"), names)
+    assert run_tests(names, kit) == 1
+    del sys.modules["shop"], sys.modules["test_shop"]

@@ -260,6 +260,31 @@ def test_calls_are_authenticated_where_spark_makes_up_a_secret_and_warned_of_els
     assert all(what in line for what, line in zip(told, lines, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("master", "given", "before", "address", "ends_jobs"),
+    [
+        ("local[4]", {}, None, None, None),
+        ("local[4]", {"spark.ui.enabled": "true"}, None, "127.0.0.1", "false"),
+        ("local-cluster[2,1,1024]", {"spark.ui.enabled": "true"}, None, "127.0.0.1", "false"),
+        ("local[4]", {"spark.ui.enabled": "true", "spark.ui.killEnabled": "true"}, None, "127.0.0.1", "true"),
+        ("local[4]", {"spark.ui.enabled": "true"}, "10.0.0.7", "10.0.0.7", "false"),
+        ("yarn", {"spark.ui.enabled": "true"}, None, None, None),
+    ],
+)
+def test_sparks_own_page_is_off_and_otherwise_on_loopback(
+    monkeypatch: pytest.MonkeyPatch, master: str, given: dict[str, str], before: str | None, address: str | None,
+    ends_jobs: str | None,
+) -> None:  # fmt: skip
+    """Spark's page has no password, and by default it listens on all interfaces."""
+    monkeypatch.setenv("SPARK_LOCAL_IP", before or "")
+    if before is None:
+        monkeypatch.delenv("SPARK_LOCAL_IP")
+    built = started(monkeypatch, master, {"spark.ui.enabled": "false"}, conf=given)
+    assert built["spark.ui.enabled"] == given.get("spark.ui.enabled", "false")
+    assert os.environ.get("SPARK_LOCAL_IP") == address
+    assert built.get("spark.ui.killEnabled") == ends_jobs
+
+
 TOKENS = "https://login.example.com/token"
 TOLD = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="
 

@@ -49,7 +49,7 @@ def live(name: str = "sales", **changed: Any) -> dict[str, Any]:
     sink = {"records": 4, **latency, "held": 0, "held_age_s": 0.0, **changed.pop("sink", {})}
     return {
         "name": name, "sources": {"orders": {"records": 70, "lag": 2}}, "sinks": {"sales": sink},
-        "state": {"rows": 44, "bytes": 5000}, **changed,
+        "state": {"rows": 44, "bytes": 5000}, "pauses": histogram(LATENCY_BOUNDS_S, {8: 2}, 0.7), **changed,
     }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The counts and measurements of the host: histograms, ages of held results, and the epochs of a batch."""
 
+from bisect import bisect_left
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,7 +65,7 @@ def region(released_to: str | None = None) -> Any:
     source = SimpleNamespace(topic=SimpleNamespace(topic="orders", log=ORDERS))
     output = SimpleNamespace(topic="held", log=HELD)
     sink = None if released_to is None else SimpleNamespace(topic=released_to)
-    return SimpleNamespace(name="sales", source=source, output=output, released_to=sink)
+    return SimpleNamespace(name="sales", source=source, output=output, released_to=sink, interval_s=2.0)
 
 
 def live(released_to: str | None = None) -> Any:
@@ -92,7 +93,31 @@ def test_a_live_region(told: dict[str, Any] | None, lag: int | None) -> None:
         "sources": {"orders": {"records": 12, "lag": lag}},
         "sinks": {"held": {"records": 13, "counts": [13], "sum": 1.0}},
         "state": {},
+        "pauses": {"counts": [0] * (len(LATENCY_BOUNDS_S) + 1), "sum": 0.0},
     }
+
+
+def test_the_pause_at_a_checkpoint_is_the_time_of_a_batch_beyond_its_interval() -> None:
+    """The first batch of a query counts for nothing, and each batch counts once, though several polls see it."""
+    figures = LiveFigures(live())
+    seen = [
+        ("a", 4, 9000),
+        ("a", 4, 9000),
+        ("a", 5, 2300),
+        ("a", 5, 2300),
+        None,
+        ("a", 6, 1999),
+        ("b", 6, 5000),
+        ("b", 7, 2040),
+    ]
+    for batch in seen:
+        run, number, took_ms = batch or ("", 0, 0)
+        progress = {"runId": run, "batchId": number, "durationMs": {"triggerExecution": took_ms}}
+        figures.update(progress if batch else None)
+    pauses = figures.describe({}, EMPTY)["pauses"]
+    places = [bisect_left(LATENCY_BOUNDS_S, pause_s) for pause_s in (0.3, 0.0, 0.04)]
+    assert pauses["counts"] == [places.count(place) for place in range(len(LATENCY_BOUNDS_S) + 1)]
+    assert pauses["sum"] == pytest.approx(0.34)
 
 
 def test_the_state_of_a_live_region() -> None:

@@ -41,6 +41,8 @@ EXPECTED: dict[tuple[str, tuple[str, ...]], float] = {
     ("falkirk_held_oldest_age_seconds", ("rank", "ranks")): 7.5,
     ("falkirk_epoch_duration_seconds_count", ("rank",)): 3,
     ("falkirk_epoch_duration_seconds_sum", ("rank",)): 4000.5,
+    ("falkirk_checkpoint_pause_seconds_count", ("sales",)): 2,
+    ("falkirk_checkpoint_pause_seconds_sum", ("sales",)): 0.7,
     ("falkirk_epochs_waiting", ("rank",)): 2,
     ("falkirk_loop_rounds_total", ("rank",)): 31,
     ("falkirk_state_rows", ("sales",)): 44,
@@ -73,6 +75,7 @@ def test_buckets_are_cumulative() -> None:
 
     latency = buckets("falkirk_sink_latency_seconds", LATENCY_BOUNDS_S, processor="sales", sink="sales")
     assert latency == [0, 3, 3, 3, *[4] * 13]
+    assert buckets("falkirk_checkpoint_pause_seconds", LATENCY_BOUNDS_S, processor="sales") == [*[0] * 8, *[2] * 9]
     assert buckets("falkirk_epoch_duration_seconds", EPOCH_BOUNDS_S, processor="rank") == [0, 0, 0, *[2] * 10, 3]
 
 

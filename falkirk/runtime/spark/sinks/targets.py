@@ -6,6 +6,8 @@ epoch is delivered twice.
     topic      The last record of each partition names its epoch and its place in it. A retry leaves out the rows that
                the topic already has.
 
+    epochs     One Kafka transaction writes an epoch and a note about it, in a topic that may be compacted.
+
     table      One transaction writes an epoch and its mark.
 
     folder     The folder of an epoch gets its final name when it is complete.
@@ -20,12 +22,13 @@ epoch is delivered twice.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from falkirk.declare.endpoints import Console, Endpoint, Files, Kafka, Sql
+from falkirk.declare.endpoints import Console, Endpoint, EpochTopic, Files, Kafka, Sql
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.declare.sink import OwnSink
 from falkirk.recovery.ownership.folder import Home
 from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.sinks.console import ConsoleTarget
+from falkirk.runtime.spark.sinks.epoch_topic import EpochTopicTarget
 from falkirk.runtime.spark.sinks.folder import FolderTarget, Proofs
 from falkirk.runtime.spark.sinks.lake import LakeTable, LakeTarget
 from falkirk.runtime.spark.sinks.own import OwnTarget
@@ -38,6 +41,7 @@ Settle = Callable[[str], Offsets]
 #: The constructor of the target for each kind of endpoint, from (endpoint, name of the sink, place, settle).
 _TARGETS: Mapping[type, Callable[[Any, str, Storage, Settle], Target]] = {
     Kafka: lambda to, sink, place, settle: TopicTarget(place, to, settle),
+    EpochTopic: lambda to, sink, place, settle: EpochTopicTarget(to, place, sink),
     Sql: lambda to, sink, place, settle: TableTarget(to, place.home.identity, sink),
     Files: lambda to, sink, place, settle: FolderTarget(to, place.home.identity, _proofs(place, sink)),
     Console: lambda to, sink, place, settle: ConsoleTarget(to, sink),

@@ -142,8 +142,8 @@ class TopicTarget:
         """Return rows in the form of the topic's records, grouped by partition."""
         placed = ROW in rows.columns
         if placed not in self._parting:
-            made = _as_they_are() if self._encoded else _encoded(rows.columns, self._to)
-            deciding = [F.col(ROW)] if self._encoded else _deciding(rows.columns, self._to, made[1])
+            made = _as_they_are() if self._encoded else encoded_rows(rows.columns, self._to)
+            deciding = [F.col(ROW)] if self._encoded else deciding_columns(rows.columns, self._to, made[1])
             self._parting[placed] = [*made, record_partition(deciding, facts.partitions).cast("int").alias("partition")]
         data = rows.select(*self._parting[placed], F.lit(str(epoch)).alias(_EPOCH))
         return data.coalesce(1) if few else data.repartition(facts.partitions, "partition")
@@ -199,12 +199,12 @@ class TopicTarget:
 
 
 def _as_they_are() -> list[Column]:
-    """Return the same columns as `_encoded`, for rows of (key, value, ROW)."""
+    """Return the same columns as `encoded_rows`, for rows of (key, value, ROW)."""
     unfit = F.lit(None).cast("string").alias("unfit")
     return [F.col("key"), F.col("value"), F.col("value").alias("text"), unfit, F.col(ROW)]
 
 
-def _encoded(names: Sequence[str], to: Kafka) -> list[Column]:
+def encoded_rows(names: Sequence[str], to: Kafka) -> list[Column]:
     """Return the columns (key, value, text, unfit), and ROW if rows have it.
 
     `text` is the value as text. `unfit` is the reason why there is no value.
@@ -216,6 +216,6 @@ def _encoded(names: Sequence[str], to: Kafka) -> list[Column]:
     ]  # fmt: skip
 
 
-def _deciding(names: Sequence[str], to: Kafka, value: Column) -> list[Column]:
+def deciding_columns(names: Sequence[str], to: Kafka, value: Column) -> list[Column]:
     """Return the columns that decide a row's partition: its key, or else its place or content."""
     return [F.col(f"`{key}`") for key in to.keys] or [F.col(ROW) if ROW in names else value]

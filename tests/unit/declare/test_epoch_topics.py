@@ -1,0 +1,97 @@
+"""Topics that are written by epochs: their declaration, and the batch that copies the results of a live processor."""
+
+from typing import Any
+
+import pytest
+
+import falkirk as fk
+from falkirk.declare.policy import LogSends
+from falkirk.errors import DefinitionError
+from falkirk.plan.topics import check_declared
+
+
+def shop() -> fk.App:
+    """Return an application with a live processor, a micro-batch and a batch, without sinks."""
+    app = fk.App("shop", kafka="broker:9092")
+    app.source("orders", fk.Kafka("orders", schema="item STRING NOT NULL", key="item"))
+
+    @app.stream(fk.Lazy("10 seconds"))
+    def sales(orders: Any) -> Any:
+        return orders.groupBy("item").count()
+
+    @app.stream(fk.Eager())
+    def slow(orders: Any) -> Any:
+        return orders.groupBy("item").count()
+
+    @app.batch(rows=10)
+    def totals(orders: Any) -> Any:
+        return orders.groupBy("item").count()
+
+    return app
+
+
+def test_a_topic_says_where_it_is_and_how_it_is_written() -> None:
+    here = fk.EpochTopic("latest", key="item", compacted=True)
+    there = fk.EpochTopic("latest", kafka="other:9092")
+    assert (here.address, here.written_as) == ("topic latest", "json, key item, by epochs")
+    assert (there.address, there.written_as) == ("topic latest at other:9092", "json, no key, by epochs")
+    assert there.cluster == fk.Connection("other:9092")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "condition"),
+    [
+        ({"topic": "la test"}, "TOPIC_NAME_INVALID"),
+        ({"key": [""]}, "KEY_INVALID"),
+        ({"compacted": True}, "KEY_INVALID"),
+        ({"partitions": 0}, "OPTION_UNKNOWN"),
+        ({"partitions": True}, "OPTION_UNKNOWN"),
+        ({"kafka": "nowhere"}, "BOOTSTRAP_INVALID"),
+    ],
+)
+def test_a_wrong_declaration_is_refused(arguments: dict[str, Any], condition: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        fk.EpochTopic(**{"topic": "latest", **arguments})
+    assert refused.value.condition == condition
+
+
+@pytest.mark.parametrize("reads", ["slow", "totals"])
+def test_epochs_are_written_as_they_are(reads: str) -> None:
+    app = shop()
+    app.sink("latest", reads, fk.EpochTopic("latest"))
+    assert app.sinks["latest"].reads == reads
+    assert set(app.processors) == {"sales", "slow", "totals"}
+
+
+def test_results_of_a_live_processor_are_copied_by_a_batch() -> None:
+    app = shop()
+    app.sink("sales", "sales", fk.Kafka("sales", key="item"))
+    app.sink("latest", "sales", fk.EpochTopic("latest", key="item"))
+    copy = app.processors[app.sinks["latest"].reads]
+    assert (copy.name, copy.reads, copy.policy) == ("latest-epochs", ("sales",), LogSends())
+    assert copy.cut is not None
+    assert copy.body("rows") == "rows"
+    assert app.sinks["sales"].reads == "sales"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "condition"),
+    [
+        (fk.EpochTopic("latest"), fk.EpochTopic("latest"), "SINK_SHARED"),
+        (fk.EpochTopic("latest"), fk.Kafka("latest"), "TOPIC_SHARED"),
+        (fk.EpochTopic("latest", kafka="a:1"), fk.EpochTopic("latest", kafka="a:1"), "SINK_SHARED"),
+        (fk.EpochTopic("orders"), fk.Kafka("other"), "TOPIC_SHARED"),
+        (fk.EpochTopic("orders", kafka="a:1"), fk.EpochTopic("orders", kafka="b:1"), None),
+        (fk.EpochTopic("latest", kafka="a:1"), fk.Kafka("latest"), None),
+    ],
+)
+def test_a_topic_has_one_writer(first: Any, second: Any, condition: str | None) -> None:
+    app = shop()
+    app.sink("first", "totals", first)
+    app.sink("second", "totals", second)
+    if condition is None:
+        check_declared(app)
+        return
+    with pytest.raises(DefinitionError) as refused:
+        check_declared(app)
+    assert refused.value.condition == condition
