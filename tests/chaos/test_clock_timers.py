@@ -1,4 +1,4 @@
-"""kill -9 while a live region has timers by the clock.
+"""kill -9, a standby and a rollback while a live region has timers by the clock.
 
 A replay fires timers between other records. So the published results of an id tell one history only if each waited for
 a checkpoint: each result has one record or one timer more than the one before it. Without that wait, they do not.
