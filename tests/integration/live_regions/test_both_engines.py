@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 RECORDS, PROGRAMS = 300, 2
 #: Set `FALKIRK_LOOPS=10:40` for other programs.
-SEEDS = range(*map(int, os.environ.get("FALKIRK_LOOPS", "0:10").split(":")), PROGRAMS)
+FIRST, END = map(int, os.environ.get("FALKIRK_LOOPS", "0:10").split(":"))
 #: The name of a run of a program: its engine, and the topic that it reads.
 RUNS = {"live": ("live", "clicks"), "micro": ("micro-batch", "clicks"), "late": ("live", "late")}
 
@@ -47,7 +47,8 @@ def application(wire: Wire, home: Path, seeds: range) -> fk.App:
     for seed in seeds:
         for run, (engine, source) in RUNS.items():
             name = f"{run}-{seed}"
-            app.add_processor(name, _body(seed), reads=(source,), policy=fk.Lazy("3 seconds"), engine=engine)
+            policy = fk.Lazy("3 seconds")
+            app.add_processor(name, _body(seed), reads=(source,), policy=policy, engine=engine)  # type: ignore[arg-type]
             app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{wire.tag}", key="id"))
     return app
 
@@ -96,7 +97,7 @@ def run_all(wire: Wire, home: Path, first: int) -> dict[str, list[Found]]:
 
 
 @SOAK
-@pytest.mark.parametrize("first", SEEDS)
+@pytest.mark.parametrize("first", range(FIRST, END, PROGRAMS))
 def test_engines_and_timings_give_the_same_results_and_dead_letters(wire: Wire, home: Path, first: int) -> None:
     for text, (live, micro, late) in run_all(wire, home, first).items():
         results, letters = live
