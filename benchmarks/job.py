@@ -1,4 +1,4 @@
-"""Job: what a measured job is, and the jobs of one operator."""
+"""Jobs: the parts of a job that the latency bench measures, and the frame of a job with one operator."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -45,18 +45,12 @@ def reminded(key: Row, time: datetime, state: Row) -> tuple[Any, Any]:
     return {"id": key.id, "at": time, "n": -state.seen}, {"seen": (state.seen + 1) % 10_007}
 
 
-@fk.deterministic
-def shifted(n: int) -> int:
-    """Return the next number."""
-    return n + 1
-
-
 #: Row steps after which all records of an id are still in one partition of the source.
 KEEPING: Mapping[str, Step] = {
     "where": lambda s: s.where("n % 7 <> 0"),
     "columns": lambda s: s.withColumn("n", F.expr("n * 2")),
     "explode": lambda s: s.explode(F.array("n", F.expr("n + 1000")), "m").selectExpr("id", "at", "m AS n"),
-    "udf": lambda s: s.withColumn("n", F.udf(shifted, "int")("n")),
+    "udf": lambda s: s.withColumn("n", F.udf(fk.deterministic(lambda n: n + 1), "int")("n")),
 }
 #: Row steps that may follow a step with a state.
 AFTER: Mapping[str, Step] = {**KEEPING, "map_rows": lambda s: s.map_rows(halved, returns=RETURNS)}

@@ -7,6 +7,7 @@ from pyspark.sql.types import StructType
 
 from falkirk.steps.batch.call import Call, EpochContext
 from falkirk.steps.batch.loop_files import LoopFiles
+from falkirk.steps.dataframes.casts import as_kept
 from falkirk.steps.static_analysis.determinism import InBatch
 
 
@@ -25,7 +26,7 @@ class Rehearsal(Call):
 
     def before(self, slot: str, schema: StructType) -> DataFrame:
         """See Call."""
-        return self._session.createDataFrame([], schema)
+        return self._session.createDataFrame([], as_kept(schema))
 
     def noted(self, slot: str) -> str | None:
         """See Call."""
@@ -48,4 +49,4 @@ class Rehearsal(Call):
     ) -> dict[str, DataFrame]:
         """See Call."""
         self.computed.append(rows if determined_by is None else determined_by)
-        return {kind: self._session.createDataFrame([], schema) for kind, schema in kinds.items()}
+        return {kind: self._session.createDataFrame([], as_kept(schema)) for kind, schema in kinds.items()}

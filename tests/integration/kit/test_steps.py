@@ -1,4 +1,4 @@
-"""Chains of steps in micro-batches, in the test kit on real Spark: each gives the results that a plain loop gives."""
+"""Chains of steps and of joins, in the test kit on real Spark: each gives the results that a plain loop gives."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -69,3 +69,45 @@ def test_steps_before_between_and_after_those_with_event_time(kit: Any) -> None:
 
 def _results(t: Any) -> list[tuple[str, int, int, str]]:
     return sorted((row["id"], row["n"], row["place"], row["copy"]) for row in t.read("spread"))
+
+
+def test_a_join_of_three_streams_is_a_join_of_two_and_another_one(kit: Any) -> None:
+    app = fk.App("shop")
+    for name in "abc":
+        app.source(name, fk.Kafka(name, schema="id STRING NOT NULL, at TIMESTAMP, n INT", key="id"))
+
+    def timed(stream: fk.Stream) -> fk.Stream:
+        return stream.withWatermark("at", "10 seconds")
+
+    @app.stream()
+    def pairs(a: fk.Stream, b: fk.Stream) -> fk.Stream:
+        """Join rows that wait with a stamp that an `explode` made longer, and with a column without nulls in it."""
+        marked = timed(a).explode(F.array("n"), "own").withColumn("mark", F.struct(F.col("own").alias("n"), F.lit(1)))
+        both = marked.join(timed(b), "id", within="3 seconds")
+        return both.selectExpr("id", "right_at AS at", "mark.n AS n", "right_n AS of_b")
+
+    @app.stream()
+    def triples(pairs: fk.Stream, c: fk.Stream) -> fk.Stream:
+        return timed(pairs).join(timed(c), "id", within="2 seconds").select("id", "n", "of_b", "right_n")
+
+    app.sink("triples", triples, fk.Kafka("triples", key="id"))
+    rows = {
+        name: [{"id": f"k{n % 3}", "at": f"2026-01-01T00:00:{n * step % 9:02}Z", "n": n} for n in range(9)]
+        for name, step in (("a", 1), ("b", 2), ("c", 4))
+    }
+    t = kit(app)
+    for name in ("c", "a", "b"):
+        t.feed(name, rows[name][:5])
+    for name in ("b", "c", "a"):
+        t.feed(name, rows[name][5:])
+
+    def apart(one: dict[str, Any], other: dict[str, Any]) -> int:
+        return abs(int(one["at"][-3:-1]) - int(other["at"][-3:-1]))
+
+    due = sorted(
+        (x["id"], x["n"], y["n"], z["n"]) for x in rows["a"] for y in rows["b"] for z in rows["c"]
+        if x["id"] == y["id"] == z["id"] and apart(x, y) <= 3 and apart(y, z) <= 2
+    )  # fmt: skip
+    assert len(due) > 5
+    assert sorted((row["id"], row["n"], row["of_b"], row["right_n"]) for row in t.read("triples")) == due
+    assert t.dead_letters() == []

@@ -107,6 +107,26 @@ def test_joins_that_can_not_run_live_are_micro_batches_of_the_same_columns(spark
     assert batch.schema.names == ["id", "at", "n", "right_id", "right_at", "right_n"]
 
 
+def test_a_join_of_three_streams_is_one_live_join_and_one_in_micro_batches(spark: "SparkSession") -> None:
+    app = fk.App("joins")
+    for name in ("shown", "clicks", "sold"):
+        app.source(name, fk.Kafka(name, schema=SCHEMA))
+
+    @app.stream()
+    def clicked(shown: fk.Stream, clicks: fk.Stream) -> fk.Stream:
+        return timed(shown).join(timed(clicks), "id", within="1 hour").select("id", "at", "n")
+
+    @app.stream()
+    def bought(clicked: fk.Stream, sold: fk.Stream) -> fk.Stream:
+        return timed(clicked).join(timed(sold), "id", within="1 hour")
+
+    app.sink("out", bought, fk.Kafka("out"))
+    made = plan_application(app, spark, "deadbeef")
+    assert [region.name for region in made.regions] == ["clicked-out"]
+    (batch,) = made.batches
+    assert "join() runs live only on two sources" in batch.reason
+
+
 def test_mistakes_are_reported(spark: "SparkSession") -> None:
     refused(spark, "JOIN_UNBOUNDED", "keep records of shown for ever", joined(SAME))
     refused(spark, "JOIN_UNBOUNDED", "keep records of clicks for ever", joined(f"{SAME} AND shown.at >= clicks.at"))
