@@ -1,4 +1,4 @@
-"""Homes: what a home in an object store costs, each time compared with a home on the local disk.
+"""Homes: compares a home in an object store with one on the local disk.
 
 Two applications run one after the other: a keyed count, whose pauses at checkpoints and recovery after kill -9 are
 measured, and a batch with a state, whose epochs follow each other without a wait. Both run with each home by turns.
