@@ -306,8 +306,8 @@ class SharedCheckpoints(CheckpointFiles):
 def _with_folders(places: Iterable[str], kept: Collection[str]) -> list[str]:
     """Return objects to delete; those in the folder of a try that is not kept become this folder, with a slash.
 
-    For each object that it deletes, pyarrow leaves an empty one with the name of its folder. For a folder, it leaves one
-    for the folder around it alone, here that of the incarnation.
+    For each object that it deletes, pyarrow leaves an empty one with the name of its folder. For a folder, it leaves
+    one for the folder around it alone, here that of the incarnation.
     """
     found = dict[str, None]()
     for place in places:
