@@ -1,4 +1,4 @@
-"""Homes: what a home in an object store costs, each time compared with a home on the local disk.
+"""Homes: compares a home in an object store with one on the local disk.
 
 Two applications run one after the other: a keyed count, whose pauses at checkpoints and recovery after kill -9 are
 measured, and a batch with a state, whose epochs follow each other without a wait. Both run with each home by turns.
@@ -16,11 +16,13 @@ from statistics import median
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks.recovery import COUNT, IN_FLIGHT_S, KEYS, Run, incomplete, record, running
+from benchmarks.client import Measured
+from benchmarks.recovery import COUNT, KEYS, Run, incomplete, record, running
 from benchmarks.report import Report
 from falkirk.spark_setup import broker as local_broker
 
-_TALLIES = """
+#: A batch with a state. {place} is for arguments of `fk.App` that name another home.
+TALLIES = """
 import os
 
 from pyspark.sql import functions as F
@@ -41,6 +43,8 @@ def tallies(records, tallies):
 app.sink("tallies", tallies, fk.Kafka({sink!r}, key="word"))
 """
 _EPOCH_S = 120.0
+#: The time between two checkpoints of the keyed count, each of which has one pause.
+_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +104,7 @@ def _count(settings: HomesSettings, folder: Path, bootstrap: str, place: str) ->
         time.sleep(settings.warm_up_s)
         began_s = time.monotonic()
         time.sleep(settings.steady_s)
-        pauses_s = _pauses_s(run, began_s, time.monotonic())
+        pauses_s = _measured(run, began_s, time.monotonic()).longest_per(_INTERVAL_S)
         recoveries_s = []
         for _ in range(settings.kills):
             recoveries_s.append(run.kill())
@@ -111,20 +115,21 @@ def _count(settings: HomesSettings, folder: Path, bootstrap: str, place: str) ->
     return {"pause_s": pauses_s, "recovery_s": recoveries_s}
 
 
-def _pauses_s(run: Run, begin_s: float, end_s: float) -> list[float]:
-    """Return the longest latency of each 10 s: the interval between checkpoints."""
-    time.sleep(IN_FLIGHT_S + 2.0)
-    worst: dict[int, float] = {}
-    for n, sent_s in enumerate(list(run.sent_at_s)):
-        if begin_s <= sent_s < end_s and n in run.seen_at_s:
-            slice_ = int((sent_s - begin_s) / 10.0)
-            worst[slice_] = max(worst.get(slice_, 0.0), run.seen_at_s[n] - sent_s)
-    return list(worst.values())
+def _measured(run: Run, begin_s: float, end_s: float) -> Measured:
+    """Return the latencies of the records that were sent in a time."""
+    time.sleep(2.0)  # their results arrive
+    sent = {n: at for n, at in enumerate(list(run.sent_at_s)) if begin_s <= at < end_s and n in run.seen_at_s}
+    return Measured(
+        latencies_s=[run.seen_at_s[n] - at for n, at in sent.items()],
+        sent_at_s=list(sent.values()),
+        missing=0,
+        repeated=0,
+    )
 
 
 def _batch(settings: HomesSettings, folder: Path, bootstrap: str, place: str) -> dict[str, list[float]]:
     rows, seen_s = 10 * KEYS, list[float]()
-    text = _TALLIES.replace("{rows}", str(rows))
+    text = TALLIES.replace("{rows}", str(rows))
     with running(folder, bootstrap, text, standby=False, place=place) as run:
         producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
         number = settings.warm + settings.epochs + 1

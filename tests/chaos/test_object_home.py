@@ -160,7 +160,7 @@ def test_a_server_that_is_suspended_or_killed_costs_no_result(
     machines, is_live = Machines(file, broker, postgres, tag, tmp_path), file == "live_objects.py"
     server = machines.objects.server
     assert server is not None
-    waits = "checkpoints wait for the object store" if is_live else "the object store does not answer"
+    waits = "checkpoints wait for the object store" if is_live else "waiting: the object store"
     try:
         with machines.application(1) as application:
             wait_for_all(machines, application)

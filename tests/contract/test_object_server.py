@@ -95,7 +95,7 @@ class Uses:
             return dict(zip(uses, threads.map(one, uses.values()), strict=True))
 
     def assert_all_work(self, tag: str) -> None:
-        """Use everything, and compare what is there then."""
+        """Use everything, and compare the results."""
         found = self.outcomes(tag)
         bad = {name: got for name, (got, _) in found.items() if isinstance(got, str) and got.startswith("DATA_")}
         assert not bad
@@ -124,7 +124,7 @@ def test_a_suspended_server_is_away_and_is_used_again(direct: ObjectData, server
 
 
 def test_a_killed_server_is_away_and_is_used_again(direct: ObjectData, server: ObjectServer, tmp_path: Path) -> None:
-    """What was written before it was killed by kill -9 is there, and kept connections are replaced."""
+    """Objects that were written before kill -9 are there, and kept connections are replaced."""
     uses = Uses(direct, tmp_path)
     server.kill()
     assert {got for got, _ in uses.outcomes("lost").values()} == {"DATA_AWAY"}
