@@ -29,7 +29,7 @@ from falkirk.runtime.spark.epochs.inputs import ROW
 from falkirk.runtime.spark.rows import record_partition, too_large
 from falkirk.runtime.spark.sinks.asking import Asking, NoAnswer
 from falkirk.runtime.spark.sinks.target import letters, release_failed
-from falkirk.runtime.spark.sinks.topic import placing_columns, encoded_rows
+from falkirk.runtime.spark.sinks.topic import encoded_rows, placing_columns
 from falkirk.theory.ids import EpochNumber, Offset
 
 #: Kafka aborts a transaction that is open for longer: so long readers wait at most for a process that was killed and is
