@@ -154,7 +154,7 @@ class Tutorial:
                 self.printed = self.ran(*line.split(), *self.broker())
             case ["pkill", "-9", "-f", _]:
                 self.kill()
-            case ["falkirk", "init", _]:
+            case ["falkirk", "init", _] | ["falkirk", "setup"]:
                 self.ran(*line.split())
             case ["pytest"]:
                 (code,) = re.findall(r"^```python\n# file: test_more.py\n(.*?)^```$", section(), re.M | re.S)
