@@ -124,6 +124,7 @@ def run(
         from falkirk.user_tools.commands.running import local_broker
 
         broker, create_topics = local_broker(), True
+        click.echo(f"the broker is at {broker}", err=True)
     run_settings = RunSettings(
         file=file,
         kafka=broker,

@@ -1,5 +1,12 @@
-"""The lines of `falkirk run` when all processors run, and when they run again."""
+"""The lines of `falkirk run`: where its broker is, when all processors run, and when they run again."""
 
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from falkirk import cli
+from falkirk.runtime.supervision.settings import RunSettings
 from falkirk.user_tools.commands.announced import Announced
 
 
@@ -40,3 +47,14 @@ def test_a_processor_that_is_tried_again_runs_again() -> None:
         )
     ]  # fmt: skip
     assert found == [None, "shop: all processors run", None, "shop: all processors run again", None]
+
+
+def test_a_local_run_says_where_its_broker_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs, such as `send.py` of a new project, need the address."""
+    file, found = tmp_path / "shop.py", list[RunSettings]()
+    file.write_text("import falkirk as fk\napp = fk.App('shop')\n")
+    monkeypatch.setattr("falkirk.user_tools.commands.running.local_broker", lambda: "127.0.0.1:9192")
+    monkeypatch.setattr(cli, "run_in_terminal", lambda app, settings: found.append(settings))
+    done = CliRunner().invoke(cli.main, ["run", str(file), "--local"])
+    assert (done.exit_code, done.stderr) == (0, "the broker is at 127.0.0.1:9192\n")
+    assert (found[0].kafka, found[0].create_topics) == ("127.0.0.1:9192", True)
