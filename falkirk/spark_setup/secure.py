@@ -211,7 +211,7 @@ def _check_pem(file: Path, option: str) -> None:
         "Create one: (umask 077; openssl req -x509 -newkey rsa:3072 -nodes -days 365 -subj /CN=cluster -keyout FILE "
         "-out certificate.pem && cat certificate.pem >> FILE)."
     )
-    if b"-----BEGIN PRIVATE TLS_KEY-----" not in _read_private(file, option, new):
+    if b"-----BEGIN PRIVATE KEY-----" not in _read_private(file, option, new):
         raise _refusal(option, file, "it has no private key (PKCS#8) without a password", new)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file)
