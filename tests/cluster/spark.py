@@ -15,7 +15,6 @@ import pytest
 from falkirk.spark_setup import archive
 from falkirk.spark_setup.java import find_java
 from tests.cluster.net import Host, Net
-from tests.pems import pem_file
 from tests.support import wait_until
 
 SPARK = Path(pyspark.__file__).parent
@@ -53,12 +52,10 @@ def _settings() -> str:
 class Protected:
     """Where the parts of a protected cluster are.
 
-    Attributes: secret, pem: files of the driver's user. machines: the folder with the settings of masters and workers,
-        which do not use the PEM file.
+    Attributes: secret: the file of the driver's user. machines: the folder with the settings of masters and workers.
     """
 
     secret: Path
-    pem: Path
     machines: Path
 
 
@@ -71,14 +68,13 @@ def protected(folder: Path, more: str = "") -> Iterator[Protected]:
     settings = _settings() + more  # of two equal names, the last one counts
     lines = _LINES.findall(_HOW_TO.read_text())
     assert _EXAMPLE in "".join(lines), "the how-to page has the settings of the machines"
-    found = Protected(secret=folder / "cluster.secret", pem=folder / "cluster.pem", machines=folder / "machines")
+    found = Protected(secret=folder / "cluster.secret", machines=folder / "machines")
     for place in (folder, found.machines, folder / "driver"):
         place.mkdir(mode=0o700)
     (found.machines / "spark-defaults.conf").write_text("\n".join(lines).replace(_EXAMPLE, SECRET_TEXT))
     (folder / "driver" / "spark-defaults.conf").write_text(settings)
     found.secret.touch(mode=0o600)
     found.secret.write_text(SECRET_TEXT + "\n")
-    pem_file(found.pem)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_CONF_DIR", str(folder / "driver"))
         yield found
