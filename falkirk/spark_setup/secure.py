@@ -1,9 +1,8 @@
 """Secure: one switch that protects the connections between the driver of a Spark application and its executors.
 
 It sets Spark's own protection: both ends of each connection prove that they know a secret, and encrypt all data with
-keys that they derive from it, or by TLS with a certificate that all machines have. On a standalone master, the secret
-is in a file of the driver's user, and in the settings of the other machines. On YARN and Kubernetes, Spark generates
-it. See docs/decisions/0111.
+keys that they derive from it. On a standalone master, the secret is in a file of the driver's user, and in the settings
+of the other machines. On YARN and Kubernetes, Spark generates it. See docs/decisions/0111.
 
 A secret in a setting would be an argument of the JVM, which all users of the machine can read. So the driver's JVM
 reads the file itself (`SharedSecret.java`), and Python only checks it.
@@ -29,9 +28,10 @@ from falkirk.spark_setup.submitted import EXECUTOR_SECRET_FILE
 
 #: The value of the switch if nobody but Spark, or this process, knows the secret.
 GENERATED = "generated"
-_ALWAYS = {exposure.AUTHENTICATE: "true", "spark.io.encryption.enabled": "true"}
 #: The settings of the driver, and of the other machines of a standalone cluster.
-PROTECTION = _ALWAYS | {
+PROTECTION = {
+    exposure.AUTHENTICATE: "true",
+    "spark.io.encryption.enabled": "true",
     exposure.ENCRYPT: "true",
     # Spark's default lets somebody between the machines change encrypted data undetected (CVE-2025-55039).
     exposure.CIPHER: exposure.AUTHENTICATED_CIPHER,
@@ -40,8 +40,6 @@ PROTECTION = _ALWAYS | {
     # such a failure.
     exposure.FALLBACK: "false",
 }
-#: The setting with the path of the private key for TLS.
-KEY = "spark.ssl.rpc.privateKey"
 #: The setting for a secret. On a standalone master Spark wants a value, but looks at the user's credentials first.
 SECRET, ELSEWHERE = "spark.authenticate.secret", "in the credentials of the driver"
 #: On Kubernetes, the file with the secret in the driver's container, or on its machine.
@@ -62,30 +60,15 @@ _GIVE = "Give it to the user that runs the application."
 
 
 def secure_value(value: str | Path, *, option: str = "--secure") -> str:
-    """Return the switch with absolute paths, for a process in another folder.
+    """Return the switch with an absolute path, for a process in another folder.
 
-    Args: value: a file with a secret, or `GENERATED`; for TLS followed by a comma and a PEM file.
     Raises: MachineError: `SECRET_FILE_INVALID`.
     """
-    secret, _, pem = str(value).partition(",")
-    if secret != GENERATED:
-        secret = str(Path(secret).absolute())
-        _check_secret(Path(secret), option)
-    if not pem:
-        return secret
-    pem = str(Path(pem).absolute())
-    _check_pem(Path(pem), option)
-    return f"{secret},{pem}"
-
-
-def protection_of(secure: str) -> dict[str, str]:
-    """Return the settings that all machines need. Args: secure: as of `secure_value`."""
-    pem = secure.partition(",")[2]
-    if not pem:
-        return dict(PROTECTION)
-    # Spark uses PEM files only if it is told to use OpenSSL; without OpenSSL it then uses Java's TLS.
-    tls = {exposure.TLS: "true", "spark.ssl.rpc.openSslEnabled": "true", KEY: pem, "spark.ssl.rpc.certChain": pem}
-    return _ALWAYS | tls
+    if str(value) == GENERATED:
+        return GENERATED
+    file = Path(value).absolute()
+    _check_secret(file, option)
+    return str(file)
 
 
 def secure_option_value(
@@ -108,13 +91,12 @@ def secure_settings(secure: str, master: str, given: Mapping[str, str]) -> dict[
     Args: secure: as of `secure_value`. given: the user's settings.
     Raises: DefinitionError: `SECURE_UNSUITABLE`, `SECURE_CONTRADICTED`.
     """
-    secret, _, pem = secure.partition(",")
-    _check_master(secret, master)
+    _check_master(secure, master)
     if SECRET in given:  # its value is not quoted
         raise SECURE_CONTRADICTED.error(name=SECRET, found="set", wanted="it unset: it gives Spark the secret itself")
-    found = protection_of(secure) | ({exposure.ENCRYPT: "false"} if pem else {})
-    if _is_kubernetes(master) and secret != GENERATED:
-        found |= {_DRIVER_FILE: secret, EXECUTOR_SECRET_FILE: given.get(EXECUTOR_SECRET_FILE, secret)}
+    found = dict(PROTECTION)
+    if _is_kubernetes(master) and secure != GENERATED:
+        found |= {_DRIVER_FILE: secure, EXECUTOR_SECRET_FILE: given.get(EXECUTOR_SECRET_FILE, secure)}
     for name, wanted in found.items():
         if given.get(name, wanted).strip().lower() != wanted.lower():
             raise SECURE_CONTRADICTED.error(name=name, found=given[name], wanted=wanted)
@@ -144,11 +126,10 @@ def hand_over(secure: str, master: str, name: str, settings: Mapping[str, str]) 
     module = cast(Any, SparkContext._jvm).org.falkirk.SharedSecret
     if not isinstance(module, JavaClass):
         return None
-    secret = secure.partition(",")[0]
-    if secret == GENERATED:
+    if secure == GENERATED:
         module.generate()
     else:
-        module.use(secret)
+        module.use(secure)
         _require_answer(module, secure, master)
     return {**settings, SECRET: ELSEWHERE}
 
@@ -165,15 +146,14 @@ def _require_answer(module: Any, secure: str, master: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), _REACHED_S).close()
         except (OSError, ValueError):
             continue
-        reasons.append(module.refusal(host, int(port), protection_of(secure) | _PATIENCE))
+        reasons.append(module.refusal(host, int(port), PROTECTION | _PATIENCE))
     if reasons and None not in reasons:
         raise MASTER_REFUSED.error(master=master, reason="; ".join(reasons), file=secure)
 
 
-def lacking(setting: exposure.Setting, secure: str) -> dict[str, str]:
-    """Return the settings of the switch (as of `secure_value`) that others lack, with the needed values."""
-    wanted = protection_of(secure)
-    return {name: value for name, value in wanted.items() if (setting(name) or "").lower() != value.lower()}
+def lacking(setting: exposure.Setting) -> dict[str, str]:
+    """Return the settings of the switch that others lack, with the needed values."""
+    return {name: value for name, value in PROTECTION.items() if (setting(name) or "").lower() != value.lower()}
 
 
 def _check_master(secret: str, master: str) -> None:
@@ -201,22 +181,6 @@ def _check_secret(file: Path, option: str) -> None:
     if len(text) < _LENGTH_MIN or len(content) > _SIZE_MAX or not _TEXT.fullmatch(text):
         reason = f"a secret has at least {_LENGTH_MIN} characters, in one line: letters, digits, and + / = _ . -"
         raise _refusal(option, file, reason, new)
-
-
-def _check_pem(file: Path, option: str) -> None:
-    """Check that a file holds a certificate and its private key as Netty reads them: PKCS#8, without a password."""
-    import ssl  # other commands do not need it
-
-    new = (
-        "Create one: (umask 077; openssl req -x509 -newkey rsa:3072 -nodes -days 365 -subj /CN=cluster -keyout FILE "
-        "-out certificate.pem && cat certificate.pem >> FILE)."
-    )
-    if b"-----BEGIN PRIVATE KEY-----" not in _read_private(file, option, new):
-        raise _refusal(option, file, "it has no private key (PKCS#8) without a password", new)
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file)
-    except ssl.SSLError:
-        raise _refusal(option, file, "it has no certificate of its private key", new) from None
 
 
 def _read_private(file: Path, option: str, new: str) -> bytes:

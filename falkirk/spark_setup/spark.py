@@ -139,8 +139,7 @@ def spark_session(
         shows_log: whether the standard error of a new JVM is shown. Commands that only look at an application
             show their own errors instead.
         secure: authenticate and encrypt the connections between driver and executors: a file with the secret that the
-            machines of a standalone cluster know, or ``"generated"`` where Spark generates one. For TLS, a comma and
-            a PEM file follow, which is at the same path on all machines.
+            machines of a standalone cluster know, or ``"generated"`` where Spark generates one.
     Raises: SparkError: `SESSION_SETTINGS_MISSING`, with the list; `MASTER_REFUSED`. MachineError: no Java, or no
         dependencies; `SECRET_FILE_INVALID`. DefinitionError: `SECURE_UNSUITABLE`, `SECURE_CONTRADICTED`.
     """
@@ -310,7 +309,7 @@ def missing_settings(
     missing = []
     if secure is not None:
         found_of = active.sparkContext.getConf().get
-        for name, wanted in lacking(found_of, secure).items():
+        for name, wanted in lacking(found_of).items():
             missing.append(MissingSetting(name=name, wanted=wanted, found=found_of(name), reason="for secure="))
     for name, (wanted, reason) in ESSENTIAL.items():
         found = active.conf.get(name, _WELL_BY_DEFAULT.get(name))

@@ -15,7 +15,6 @@ import pytest
 from falkirk.spark_setup import archive
 from falkirk.spark_setup.java import find_java
 from tests.cluster.net import Host, Net
-from tests.pems import pem_file
 from tests.support import wait_until
 
 SPARK = Path(pyspark.__file__).parent
@@ -53,12 +52,10 @@ def _settings() -> str:
 class Protected:
     """Where the parts of a protected cluster are.
 
-    Attributes: secret, pem: files of the driver's user. machines: the folder with the settings of masters and workers,
-        which do not use the PEM file.
+    Attributes: secret: the file of the driver's user. machines: the folder with the settings of masters and workers.
     """
 
     secret: Path
-    pem: Path
     machines: Path
 
 
@@ -71,14 +68,13 @@ def protected(folder: Path, more: str = "") -> Iterator[Protected]:
     settings = _settings() + more  # of two equal names, the last one counts
     lines = _LINES.findall(_HOW_TO.read_text())
     assert _EXAMPLE in "".join(lines), "the how-to page has the settings of the machines"
-    found = Protected(secret=folder / "cluster.secret", pem=folder / "cluster.pem", machines=folder / "machines")
+    found = Protected(secret=folder / "cluster.secret", machines=folder / "machines")
     for place in (folder, found.machines, folder / "driver"):
         place.mkdir(mode=0o700)
     (found.machines / "spark-defaults.conf").write_text("\n".join(lines).replace(_EXAMPLE, SECRET_TEXT))
     (folder / "driver" / "spark-defaults.conf").write_text(settings)
     found.secret.touch(mode=0o600)
     found.secret.write_text(SECRET_TEXT + "\n")
-    pem_file(found.pem)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_CONF_DIR", str(folder / "driver"))
         yield found
@@ -90,7 +86,8 @@ def assert_secret_is_unseen(processes: Iterable[psutil.Process], *folders: Path)
         with contextlib.suppress(psutil.NoSuchProcess):
             assert SECRET_TEXT not in " ".join(process.cmdline()), process
     kept, read = {"cluster.secret", "spark-defaults.conf"}, 0
-    for file in (file for folder in folders for file in folder.rglob("*") if file.name not in kept):
+    below = (Path(place, name) for folder in folders for place, _, names in os.walk(folder) for name in names)
+    for file in (file for file in below if file.name not in kept):
         if file.is_file() and file.suffix != ".jar":
             with contextlib.suppress(FileNotFoundError):  # a running application deletes files
                 assert SECRET_TEXT.encode() not in file.read_bytes(), file

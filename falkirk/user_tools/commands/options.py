@@ -21,8 +21,7 @@ home_option = click.option(
 master_option = click.option("--master", help="Spark master; by default local, with as many slots as the plan needs.")
 json_option = click.option("--json", "as_json_", is_flag=True, help="Print as JSON.")
 secure_option = click.option(
-    "--secure", metavar="FILE|generated[,PEM]",
+    "--secure", metavar="FILE|generated",
     help="Authenticate and encrypt the connections between driver and executors on a cluster. FILE has the secret that "
-    "the machines of a standalone cluster know; write `generated` on YARN and Kubernetes. With a PEM file of a key and "
-    "its certificate, Spark uses TLS.",
+    "the machines of a standalone cluster know; write `generated` on YARN and Kubernetes.",
 )  # fmt: skip

@@ -10,8 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from falkirk.spark_setup import exposure
-from falkirk.spark_setup.secure import ELSEWHERE, PROTECTION, SECRET, protection_of, secure_settings
-from tests.pems import pem_file
+from falkirk.spark_setup.secure import ELSEWHERE, PROTECTION, SECRET, secure_settings
 
 WORD = "0123456789abcdef0123456789abcdeF"
 STANDALONE = "spark://127.0.0.1:7077"
@@ -113,15 +112,3 @@ def test_a_master_with_weaker_settings_is_noticed_at_once(jvm: Any, secret: Path
         assert ask("127.0.0.1", port, ours | {exposure.AUTHENTICATE: "false"}) is not None
     with master_with(jvm, PROTECTION | {exposure.CIPHER: "AES/CTR/NoPadding"}) as port:
         assert ask("127.0.0.1", port, ours) is not None
-
-
-def test_a_master_with_another_certificate_is_noticed(jvm: Any, secret: Path, tmp_path: Path) -> None:
-    """Spark checks no host names: each machine trusts the certificate that all of them have."""
-    jvm.org.falkirk.SharedSecret.use(str(secret))
-    ask = jvm.org.falkirk.SharedSecret.refusal
-    ours, other = (protection_of(f"{secret},{pem_file(tmp_path / name)}") for name in ("ours.pem", "other.pem"))
-    patience = dict.fromkeys(("spark.rpc.lookupTimeout", "spark.network.timeout"), "2s")
-    with master_with(jvm, ours) as port:
-        assert ask("127.0.0.1", port, ours | patience) is None
-        for settings in (other, PROTECTION):
-            assert ask("127.0.0.1", port, settings | patience) is not None

@@ -26,13 +26,11 @@ from falkirk.spark_setup.secure import (
     PROTECTION,
     SECRET,
     lacking,
-    protection_of,
     secure_option_value,
     secure_settings,
     secure_value,
 )
 from falkirk.spark_setup.submitted import EXECUTOR_SECRET_FILE, defaults, spark_conf
-from tests.pems import pem_file
 from tests.unit.home.test_local_spark import WELL, FakeSession
 
 WORD = "0123456789abcdef0123456789abcdeF"
@@ -94,41 +92,6 @@ def test_no_file_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     if theirs.stat().st_uid:
         with pytest.raises(MachineError, match="belongs to user"):
             secure_value(theirs)
-
-
-def test_with_a_pem_file_spark_uses_tls(secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = pem_file(tmp_path / "cluster.pem")
-    monkeypatch.chdir(tmp_path)
-    value = secure_value(f"{secret.name},{file.name}")
-    assert value == f"{secret},{file}"
-    found = secure_settings(value, STANDALONE, {})
-    assert found == {
-        exposure.AUTHENTICATE: "true", "spark.io.encryption.enabled": "true", exposure.ENCRYPT: "false",
-        exposure.TLS: "true", "spark.ssl.rpc.openSslEnabled": "true", "spark.ssl.rpc.privateKey": str(file),
-        "spark.ssl.rpc.certChain": str(file),
-    }  # fmt: skip
-    assert exposure.warnings({**found, exposure.SHUFFLE: exposure.AUTHENTICATED_SHUFFLE}.get, STANDALONE) == ()
-    with pytest.raises(DefinitionError, match="privateKey"):
-        secure_settings(value, STANDALONE, {"spark.ssl.rpc.privateKey": "/other.pem"})
-    driver = Driver(monkeypatch, "yarn", Module())
-    local_spark.spark_session("shop", master="yarn", secure=f"generated,{file.name}")
-    assert driver.settings["spark.ssl.rpc.certChain"] == str(file)
-
-
-def test_a_pem_file_that_spark_can_not_use_is_refused(secret: Path, tmp_path: Path) -> None:
-    good = pem_file(tmp_path / "good.pem").read_text()
-    key, certificate = good[: good.index("-----BEGIN CERT")], good[good.index("-----BEGIN CERT") :]
-    other = pem_file(tmp_path / "other.pem").read_text()
-    encrypted = key.replace("BEGIN PRIVATE", "BEGIN ENCRYPTED PRIVATE").replace("END PRIVATE", "END ENCRYPTED PRIVATE")
-    for text, mode, why in (
-        (good, 0o640, "other users"), (certificate, 0o600, "no private key"), (key, 0o600, "no certificate"),
-        (key + other[other.index("-----BEGIN CERT") :], 0o600, "no certificate"), (encrypted, 0o600, "no private key"),
-    ):  # fmt: skip
-        file = written(tmp_path / "cluster.pem", text, mode)
-        with pytest.raises(MachineError, match=why) as refused:
-            secure_value(f"{secret},{file}")
-        assert (refused.value.condition, refused.value.parameters["path"]) == ("SECRET_FILE_INVALID", str(file))
-        assert key.splitlines()[1] not in repr(refused.value) + str(refused.value.parameters)
 
 
 @pytest.mark.parametrize("master", [STANDALONE, "local-cluster[2,1,1024]"])
@@ -379,10 +342,6 @@ def test_the_doctor_compares_the_settings_of_a_machine(machine: Path) -> None:
     written(machine, "\n".join(lines))
     (same,) = doctor._protection(None)
     assert (same.ok, same.is_advice) == (True, False)
-    tls = {**protection_of("generated,/etc/cluster.pem"), SECRET: WORD}
-    written(machine, "\n".join(f"{name} {value}" for name, value in tls.items()))
-    (fits,) = doctor._protection(None)
-    assert (fits.ok, fits.is_advice) == (True, False)
     written(machine, "\n".join(["# a comment", "", "spark.authenticate=true", f"{SECRET} = {WORD}"]), 0o644)
     assert defaults() == {"spark.authenticate": "true", SECRET: WORD}
     shared, differs = doctor._protection(None)
@@ -391,4 +350,4 @@ def test_the_doctor_compares_the_settings_of_a_machine(machine: Path) -> None:
     assert exposure.CIPHER in differs.fix
     assert exposure.AUTHENTICATE not in differs.fix
     assert WORD not in str((same, shared, differs))
-    assert lacking(defaults().get, "generated").keys() == PROTECTION.keys() - {exposure.AUTHENTICATE}
+    assert lacking(defaults().get).keys() == PROTECTION.keys() - {exposure.AUTHENTICATE}
