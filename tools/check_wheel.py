@@ -95,7 +95,7 @@ class Tutorial:
         self.log = scratch / "run.log"
         self.running: subprocess.Popen[bytes] | None = None
         self.sending: subprocess.Popen[str] | None = None
-        #: What the last command of the page has printed.
+        #: The output of the last command of the page.
         self.printed = ""
 
     def follow(self) -> None:
@@ -165,7 +165,7 @@ class Tutorial:
                 self.fail(f"this check does not know the command {line!r} of the page")
 
     def compare(self, block: list[str]) -> None:
-        """Compare what the last command has printed with the page."""
+        """Compare the output of the last command with the page."""
         if self.sending is not None:
             self.printed = self.sending.communicate(timeout=PATIENCE_S)[0].splitlines()[-1]
         if sorted(self.printed.splitlines()) != sorted(block):

@@ -29,12 +29,12 @@ from falkirk.runtime.spark.epochs.inputs import ROW
 from falkirk.runtime.spark.rows import record_partition, too_large
 from falkirk.runtime.spark.sinks.asking import Asking, NoAnswer
 from falkirk.runtime.spark.sinks.target import letters, release_failed
-from falkirk.runtime.spark.sinks.topic import deciding_columns, encoded_rows
+from falkirk.runtime.spark.sinks.topic import encoded_rows, placing_columns
 from falkirk.theory.ids import EpochNumber, Offset
 
 #: Kafka aborts a transaction that is open for longer: so long readers wait at most for a process that was killed and is
 #: not started again. An epoch must be sent within this time.
-TRANSACTION_S = 300.0
+_TRANSACTION_S = 300.0
 _PATIENCE_S = 30.0
 #: Notes are read backwards. So many first, and then ten times as many.
 _BACK = 20
@@ -44,7 +44,7 @@ _NONE = EpochNumber(0)
 
 
 class NotesMissing(Exception):
-    """The notes of epochs that the topic has had are gone: somebody has deleted them."""
+    """Somebody has deleted notes of epochs that the topic has."""
 
 
 class EpochTopicTarget:
@@ -99,7 +99,7 @@ class EpochTopicTarget:
     def _encoded(self, rows: DataFrame, facts: TopicFacts, *, few: bool) -> tuple[DataFrame, Column]:
         """Return rows in the form of the topic's records, in order, and the reason why a row can't be one, or null."""
         columns = encoded_rows(rows.columns, self._to.record)
-        deciding = deciding_columns(rows.columns, self._to.record, columns[1])
+        deciding = placing_columns(rows.columns, self._to.record, columns[1])
         partition = record_partition(deciding, facts.partitions).cast("int").alias("partition")
         data = rows.select(*columns, partition)
         ordered = data.coalesce(1).sortWithinPartitions(ROW) if few else data.orderBy(ROW)
@@ -111,7 +111,7 @@ class EpochTopicTarget:
             errors = ClientErrors()
             producer = Producer({
                 **quiet_options(self._connection, errors), "transactional.id": self._notes,
-                "transaction.timeout.ms": round(TRANSACTION_S * 1000),
+                "transaction.timeout.ms": round(_TRANSACTION_S * 1000),
                 "message.max.bytes": 1_000_000_000,  # the topic has its own limit
                 "batch.size": 1_000_000,  # the limit above is also that of a batch
             })  # fmt: skip

@@ -143,7 +143,7 @@ class TopicTarget:
         placed = ROW in rows.columns
         if placed not in self._parting:
             made = _as_they_are() if self._encoded else encoded_rows(rows.columns, self._to)
-            deciding = [F.col(ROW)] if self._encoded else deciding_columns(rows.columns, self._to, made[1])
+            deciding = [F.col(ROW)] if self._encoded else placing_columns(rows.columns, self._to, made[1])
             self._parting[placed] = [*made, record_partition(deciding, facts.partitions).cast("int").alias("partition")]
         data = rows.select(*self._parting[placed], F.lit(str(epoch)).alias(_EPOCH))
         return data.coalesce(1) if few else data.repartition(facts.partitions, "partition")
@@ -216,6 +216,6 @@ def encoded_rows(names: Sequence[str], to: Kafka) -> list[Column]:
     ]  # fmt: skip
 
 
-def deciding_columns(names: Sequence[str], to: Kafka, value: Column) -> list[Column]:
+def placing_columns(names: Sequence[str], to: Kafka, value: Column) -> list[Column]:
     """Return the columns that decide a row's partition: its key, or else its place or content."""
     return [F.col(f"`{key}`") for key in to.keys] or [F.col(ROW) if ROW in names else value]
