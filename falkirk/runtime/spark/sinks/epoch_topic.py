@@ -1,8 +1,8 @@
 """A topic as a target that gets each epoch in one Kafka transaction, together with a note about the epoch.
 
 Records of other topics have stamps, by which a retry finds those that are there already. Compaction deletes stamps.
-Here the transaction has a note in an internal topic of the same cluster (epoch_notes.py). So the records of an epoch and
-its note are both there, or neither is.
+Here the transaction has a note in an internal topic of the same cluster (epoch_notes.py). So the records of an epoch
+and its note are both there, or neither is.
 
 A transaction of another process may still end: of one that stood still before its commit, or that was killed after the
 broker had accepted its commit. So before notes are read, Falkirk takes the transactional id. The broker then ends such
