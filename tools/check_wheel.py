@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,8 @@ sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "docs" / "tutorial.md"
 #: How long the broker and Spark may take to start.
 PATIENCE_S = 300.0
+#: The time between two looks at the page. Each opens a stream, which the page closes only when it next writes there.
+LOOK_S = 1.0
 
 
 def say(text: str) -> None:
@@ -118,7 +121,7 @@ class Tutorial:
                 if process is not None:
                     process.kill()
                     process.wait()
-            if "PATH" in self.env:
+            if "PATH" in self.env and shutil.which("falkirk", path=self.env["PATH"]):  # else nothing was installed
                 self.ran("falkirk", "kafka", "stop")
 
     def do(self, line: str) -> None:
@@ -199,7 +202,7 @@ class Tutorial:
             if shown and set(shown.values()) == {state}:
                 say(f"the page: {shown}")
                 return
-            time.sleep(0.2)
+            time.sleep(LOOK_S)
         self.fail(f"the page does not show that all regions are {state}: {self.states()}")
 
     def states(self) -> dict[str, str]:
@@ -208,10 +211,13 @@ class Tutorial:
         if link is None:
             return {}
         headers = {"Authorization": f"Bearer {Path(link[2]).read_text().strip()}"}
-        with urllib.request.urlopen(
-            urllib.request.Request(f"{link[1]}/api/stream", headers=headers), timeout=30
-        ) as stream:
-            return states_of(stream)
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(f"{link[1]}/api/stream", headers=headers), timeout=30
+            ) as stream:
+                return states_of(stream)
+        except urllib.error.URLError:  # not yet: the page refuses more streams while it still closes earlier ones
+            return {}
 
     def broker(self) -> list[str]:
         """Return the option of send.py that names the broker of this run."""

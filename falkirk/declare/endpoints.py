@@ -376,9 +376,13 @@ class EpochTopic:
         """Where results go."""
         return self.record.address if self.kafka is None else f"{self.record.address} at {self.cluster.bootstrap}"
 
+    def is_on(self, cluster: Connection | None) -> bool:
+        """Return whether the topic is on the application's cluster. Args: cluster: that cluster, if it is known."""
+        return self.kafka is None or (cluster is not None and bool(self.cluster.servers & cluster.servers))
+
     @property
     def cluster(self) -> Connection:
-        """The other cluster. There must be one."""
+        """The cluster that was named. There must be one."""
         assert isinstance(self.kafka, Connection), "made in __post_init__"
         return self.kafka
 

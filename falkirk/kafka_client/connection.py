@@ -86,6 +86,11 @@ class Connection:
         """Return `kafka` itself if it is a connection, otherwise a plain connection to that address."""
         return kafka if isinstance(kafka, Connection) else cls(kafka)
 
+    @property
+    def servers(self) -> frozenset[str]:
+        """The addresses in `bootstrap`, in lower case. Two connections with a common one lead to the same cluster."""
+        return frozenset(server.strip().lower() for server in self.bootstrap.split(","))
+
     def spark_options(self) -> dict[str, str]:
         """Return the options for Spark's Kafka source and sink. They contain secrets: pass them only to Spark."""
         options = {

@@ -22,7 +22,7 @@ from falkirk.plan.batch_determinism import Called, differences_of
 from falkirk.plan.fingerprint import READS, WRITTEN_AS, of_session
 from falkirk.plan.lake import check_table_columns
 from falkirk.plan.promises import check_sink_key
-from falkirk.plan.published import form
+from falkirk.plan.published import form, place
 from falkirk.steps.batch.call import Call, EpochContext, calling
 from falkirk.steps.batch.iteration import iterating
 from falkirk.steps.batch.rehearsal import Rehearsal
@@ -133,7 +133,7 @@ def plan_batch(
             STATE_PART: memory or "none",
             "saves": "by its policy" if isinstance(processor.policy, Lazy) else "at each epoch",
             **({} if by_time is None else {"event time": str(by_time)}),
-            "writes": "; ".join(f"{s.name}: {s.to.address}" for s in sinks) or "nothing outside",
+            "writes": "; ".join(f"{s.name}: {place(s.to)}" for s in sinks) or "nothing outside",
             WRITTEN_AS: "; ".join(f"{s.name}: {form(s.to)}" for s in sinks) or "nothing outside",
             **of_session(session),
         },

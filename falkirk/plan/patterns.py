@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable, Iterable
 
 from falkirk.declare.application import Application
-from falkirk.declare.endpoints import Kafka
+from falkirk.declare.endpoints import Endpoint, EpochTopic, Kafka
 from falkirk.errors.conditions.plan import PATTERN_UNMATCHED
 from falkirk.kafka_client.internal import INTERNAL
 from falkirk.recovery.decision_store import Store
@@ -60,10 +60,17 @@ def matching_topics(app: Application, topic: Kafka, there: Iterable[str]) -> tup
 
 def declared_outputs(app: Application) -> frozenset[str]:
     """Return the topics that the user has declared for results and dead letters."""
-    sinks = [sink.to for sink in app.sinks.values() if isinstance(sink.to, Kafka)]
+    sinks = [to for sink in app.sinks.values() if (to := topic_of(sink.to, app)) is not None]
     sources = [*(source.topic for source in app.sources.values()), *app.patterns.values()]
     letters = [each.dead_letters for each in (*sinks, *sources) if each.dead_letters is not None]
     return frozenset([*(sink.topic for sink in sinks), *letters])
+
+
+def topic_of(to: Endpoint, app: Application) -> Kafka | None:
+    """Return the topic of a sink on the application's cluster; None: it writes to no topic there."""
+    if isinstance(to, EpochTopic):
+        return to.record if to.is_on(app.kafka) else None
+    return to if isinstance(to, Kafka) else None
 
 
 def shown_matches(app: Application) -> tuple[str, ...]:

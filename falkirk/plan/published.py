@@ -9,7 +9,7 @@ from hashlib import sha256
 import sqlalchemy as sql
 from pyspark.sql import functions as F
 
-from falkirk.declare.endpoints import Endpoint, Sql
+from falkirk.declare.endpoints import Endpoint, EpochTopic, Sql
 from falkirk.errors.conditions.plan import DATABASE_UNKNOWN_URL
 from falkirk.steps.live.stamped import Frame, key_column
 from falkirk.steps.static_analysis.formula import formulas
@@ -25,6 +25,11 @@ def form(to: Endpoint) -> str:
     Raises: DefinitionError: `DATABASE_UNKNOWN`.
     """
     return f"rows of database {_database(to)}, {to.written_as}" if isinstance(to, Sql) else to.written_as
+
+
+def place(to: Endpoint) -> str:
+    """Return the place of results, as a home records it. The addresses of a Kafka cluster may change."""
+    return to.record.address if isinstance(to, EpochTopic) else to.address
 
 
 def partitioned_by(frame: Frame, keys: tuple[object, ...], began: dict[int, str]) -> str:

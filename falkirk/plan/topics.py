@@ -29,6 +29,7 @@ from falkirk.kafka_client.internal import KEEP
 from falkirk.kafka_client.topics import TopicFacts, Topics
 from falkirk.plan.batch import Batch
 from falkirk.plan.lake import check_package
+from falkirk.plan.patterns import topic_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region
 from falkirk.theory.ids import LogId, Offset
@@ -57,8 +58,8 @@ def check_declared(app: Application) -> None:
             and (other := own.setdefault(sink.to.address, sink.name)) != sink.name
         ):
             raise SINK_SHARED.error(where=sink.where, address=sink.to.address, other=other, sink=sink.name)
-        to = sink.to.record if isinstance(sink.to, EpochTopic) and sink.to.kafka is None else sink.to
-        if not isinstance(to, Kafka):
+        to = topic_of(sink.to, app)
+        if to is None:
             continue
         if to.topic in written:
             raise TOPIC_SHARED_SINKS.error(
@@ -88,7 +89,7 @@ def dead_letter_topic(
     named = output.dead_letters or (None if reads_hop else source.dead_letters)
     familiar = source.topic if writes_hop and not reads_hop else output.topic
     declared = {source.topic.topic for source in app.sources.values()}
-    declared |= {sink.to.topic for sink in app.sinks.values() if isinstance(sink.to, Kafka)}
+    declared |= {to.topic for sink in app.sinks.values() if (to := topic_of(sink.to, app)) is not None}
     others: tuple[str, ...] = (f"{familiar}.dead-letters", f"{output.topic}.dead-letters")
     if output.dead_letters is not None or named in declared:  # the user named it, so no other topic fits
         others = ()

@@ -1,5 +1,6 @@
 """Topics that are written by epochs: their declaration, and the batch that copies the results of a live processor."""
 
+import re
 from typing import Any
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 import falkirk as fk
 from falkirk.declare.policy import LogSends
 from falkirk.errors import DefinitionError
+from falkirk.plan.patterns import matching_topics
+from falkirk.plan.published import place
 from falkirk.plan.topics import check_declared
 
 
@@ -36,6 +39,12 @@ def test_a_topic_says_where_it_is_and_how_it_is_written() -> None:
     assert (here.address, here.written_as) == ("topic latest", "json, key item, by epochs")
     assert (there.address, there.written_as) == ("topic latest at other:9092", "json, no key, by epochs")
     assert there.cluster == fk.Connection("other:9092")
+
+
+def test_the_addresses_of_a_cluster_may_change() -> None:
+    """A home records the place of each sink, and refuses another one."""
+    former, now = fk.EpochTopic("latest", kafka="a:1"), fk.EpochTopic("latest", kafka="a:1,b:1")
+    assert place(former) == place(now) == "topic latest"
 
 
 @pytest.mark.parametrize(
@@ -75,6 +84,22 @@ def test_results_of_a_live_processor_are_copied_by_a_batch() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kafka", "others"),
+    [
+        (None, ("late",)),
+        ("broker:9092", ("late",)),
+        ("a:1, broker:9092", ("late",)),
+        ("a:1", ("late", "latest")),
+    ],
+)
+def test_a_pattern_does_not_match_the_results_of_its_application(kafka: str | None, others: tuple[str, ...]) -> None:
+    app = shop()
+    app.sink("latest", "totals", fk.EpochTopic("latest", kafka=kafka))
+    pattern = fk.Kafka(re.compile("late.*"), schema="item STRING NOT NULL")
+    assert matching_topics(app, pattern, ["late", "latest", "other"]) == others
+
+
+@pytest.mark.parametrize(
     ("first", "second", "condition"),
     [
         (fk.EpochTopic("latest"), fk.EpochTopic("latest"), "SINK_SHARED"),
@@ -83,6 +108,8 @@ def test_results_of_a_live_processor_are_copied_by_a_batch() -> None:
         (fk.EpochTopic("orders"), fk.Kafka("other"), "TOPIC_SHARED"),
         (fk.EpochTopic("orders", kafka="a:1"), fk.EpochTopic("orders", kafka="b:1"), None),
         (fk.EpochTopic("latest", kafka="a:1"), fk.Kafka("latest"), None),
+        (fk.EpochTopic("latest", kafka="broker:9092"), fk.Kafka("latest"), "TOPIC_SHARED"),
+        (fk.EpochTopic("orders", kafka="a:1,Broker:9092"), fk.Kafka("other"), "TOPIC_SHARED"),
     ],
 )
 def test_a_topic_has_one_writer(first: Any, second: Any, condition: str | None) -> None:

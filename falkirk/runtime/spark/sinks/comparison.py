@@ -17,9 +17,12 @@ from falkirk.theory.ids import EpochNumber
 
 log = logging.getLogger("falkirk")
 
-#: Conditions of a folder or a table into which others write, or which they have changed. Its results wait until the
-#: operator has removed the cause.
-_OF_ONE_SINK = ("FOLDER_DAMAGED", "FOLDER_OF_ANOTHER", "TABLE_OF_ANOTHER", "TABLE_UNFIT")
+#: Conditions of a folder, a table or a topic by epochs into which others write, or which they have changed. Its results
+#: wait until the operator has removed the cause.
+_OF_ONE_SINK = (
+    "FOLDER_DAMAGED", "FOLDER_OF_ANOTHER", "TABLE_OF_ANOTHER", "TABLE_UNFIT", "NOTES_LOST", "TOPIC_OF_ANOTHER",
+    "TOPIC_REPLACED", "TOPIC_UNFIT", "PARTITIONS_CHANGED",
+)  # fmt: skip
 
 
 class SinkComparison:

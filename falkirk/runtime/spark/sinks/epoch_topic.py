@@ -1,15 +1,20 @@
 """A topic as a target that gets each epoch in one Kafka transaction, together with a note about the epoch.
 
 Records of other topics have stamps, by which a retry finds those that are there already. Compaction deletes stamps.
-Here the transaction has a note in an internal topic of the same cluster, so the records of an epoch and its note are
-both there, or neither is. A producer with the same transactional id ends the transaction of an earlier one. So only
-after that the notes are read, and the epoch is sent if it has no note.
+Here the transaction has a note in an internal topic of the same cluster (epoch_notes.py). So the records of an epoch
+and its note are both there, or neither is.
+
+A transaction of another process may still end: of one that stood still before its commit, or that was killed after the
+broker had accepted its commit. So before notes are read, Falkirk takes the transactional id. The broker then ends such
+a transaction. Otherwise a rollback could cancel an epoch that appears in the topic later.
+
+Rows that the topic can't store, because they are too large or have no key in a compacted topic, become dead letters.
 """
 
-import json
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from hashlib import sha256
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, Producer
 from py4j.protocol import Py4JNetworkError
@@ -18,151 +23,238 @@ from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import EpochTopic
 from falkirk.errors import FalkirkError, LogError
-from falkirk.errors.conditions.spark import RELEASE_FAILED_TARGET
+from falkirk.errors.conditions.epoch_topics import PARTITIONS_CHANGED_EPOCHS, TOPIC_REPLACED_EPOCHS, TOPIC_UNFIT
+from falkirk.errors.conditions.spark import RELEASE_FAILED_STOP, RELEASE_FAILED_TARGET
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.kafka_client.faults import ClientErrors, fault, quiet_options
-from falkirk.kafka_client.internal import KEEP, internal_topic
-from falkirk.kafka_client.ranges import read_range
+from falkirk.kafka_client.fencing import take_ids
 from falkirk.kafka_client.topics import TopicFacts, Topics
 from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.epochs.inputs import ROW
-from falkirk.runtime.spark.rows import record_partition, too_large
+from falkirk.runtime.spark.rows import NOT_WRITTEN, record_partition, too_large
 from falkirk.runtime.spark.sinks.asking import Asking, NoAnswer
-from falkirk.runtime.spark.sinks.target import letters, release_failed
+from falkirk.runtime.spark.sinks.epoch_notes import NOTE_KEY, EpochNote, EpochNotes
+from falkirk.runtime.spark.sinks.target import letters, release_failed, sorted_by_place
 from falkirk.runtime.spark.sinks.topic import encoded_rows, placing_columns
-from falkirk.theory.ids import EpochNumber, Offset
+from falkirk.theory.ids import EpochNumber
 
 #: Kafka aborts a transaction that is open for longer: so long readers wait at most for a process that was killed and is
 #: not started again. An epoch must be sent within this time.
 _TRANSACTION_S = 300.0
 _PATIENCE_S = 30.0
-#: Notes are read backwards. So many first, and then ten times as many.
-_BACK = 20
-#: All notes have one key, and compaction keeps the newest one.
-_KEY, _COMPACTED = b"epoch", {**KEEP, "cleanup.policy": "compact"}
+#: An abort waits at most this long for the broker.
+_ABORT_S = 5.0
+#: A wait for the broker checks at this interval whether Falkirk stops.
+_LOOK_S = 0.1
+#: The largest batch of records, if the topic takes it, and the largest amount of records that wait for the broker.
+_BATCH_BYTES, _QUEUE_KBYTES = 1_000_000, 64 << 10
 _NONE = EpochNumber(0)
 
 
-class NotesMissing(Exception):
-    """Somebody has deleted notes of epochs that the topic has."""
+class EpochsGone(Exception):
+    """The notes no longer have epochs that the topic had: somebody has deleted them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """A producer, and the topic when it was opened. Args: batch_bytes: the largest batch that it sends."""
+
+    producer: Producer
+    identity: str
+    partitions: int
+    batch_bytes: int
 
 
 class EpochTopicTarget:
-    """A topic that is written by epochs. Args: to: its declaration. sink: the name of the sink."""
+    """A topic that is written by epochs.
 
-    def __init__(self, to: EpochTopic, place: Storage, sink: str) -> None:
-        home = place.home
-        self._to, self._confirm = to, home.store.require_charge
+    Args: to: its declaration. sink: the name of the sink. runs_elsewhere: another process runs the application, so this
+        one only reads.
+    """
+
+    def __init__(self, to: EpochTopic, place: Storage, sink: str, *, runs_elsewhere: bool = False) -> None:
+        self._to, self._confirm, self._runs_elsewhere = to, place.home.store.require_charge, runs_elsewhere
         self._connection = place.connection if to.kafka is None else to.cluster
         self._topics = Topics(self._connection)
-        name = sha256(sink.encode()).hexdigest()[:8]  # a topic's name has fewer characters
-        self._notes = internal_topic(home.application, home.identity, f"epochs.{name}")
-        self._asking = Asking(sink, "which epochs it has", self._noted)
-        self._producer: Producer | None = None
-        #: The epoch up to which the caller knows that the topic has the records. A later one must not hide a loss.
+        self._notes = EpochNotes(place.home, self._connection, self._topics, to.address, sink)
+        self._asking = Asking(sink, "which epochs it has", self._asked)
+        #: Held while an epoch is sent, and while the notes are read: to take the id would end the transaction.
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._opened: _Opened | None = None
+        #: Whether no transaction of this id can end any more, except one that this object begins.
+        self._is_settled = False
+        #: The epoch up to which the topic has the records. A later one must not hide a loss.
         self._known = _NONE
 
     def visible(self) -> EpochNumber:
-        """See Target. Readers of committed records see nothing of an incomplete epoch."""
+        """See Target. Readers of committed records see nothing of an incomplete epoch.
+
+        Raises: SparkError: `RELEASE_FAILED`. HomeError: `NOTES_LOST`, `TOPIC_REPLACED`, `PARTITIONS_CHANGED`.
+        """
         with self._reaching():
             return self._asking.ask()
 
     def delivered(self) -> EpochNumber:
-        """See Target. Raises: SparkError: `RELEASE_FAILED`."""
+        """See Target. Raises: as `visible`."""
         self._known = self.visible()
         return self._known
 
     def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
-        """See Target. Raises: SparkError: `RELEASE_FAILED`. HomeError: this process does not own the home any more."""
-        with self._reaching():
-            data, reason = self._encoded(rows, self._facts(), few=few)
-            producer = self._opened()
-            there = self._noted()
-            if there < self._known:
-                raise NotesMissing(f"its notes no longer have the epochs from {there} on")
-            if there <= epoch:
-                self._send(producer, epoch, data.where(reason.isNull()))
-            self._known = EpochNumber(max(there, epoch + 1))
-            unfit = data.where(reason.isNotNull())
-            if unfit.isEmpty():
-                return None
-            return letters(unfit, F.col("key"), reason, self._to.topic, epoch, F.col("text"))
+        """See Target.
 
-    def _facts(self) -> TopicFacts:
-        """Return the facts about the topic. It and the topic of the notes are created if they are missing."""
+        Raises: as `visible`. HomeError: this process does not own the home any more; `TOPIC_UNFIT`, `TOPIC_OF_ANOTHER`.
+        """
+        with self._reaching(), self._lock:
+            opened, facts = self._ready()
+            data, reason = self._encoded(rows, facts)
+            if self._known > epoch:
+                is_any = not data.where(reason.isNotNull()).isEmpty()
+            else:
+                is_any = self._send(opened, epoch, data, reason, few=few)
+            unfit = data.where(reason.isNotNull())
+            return letters(unfit, F.col("key"), reason, self._to.topic, epoch, F.col("text")) if is_any else None
+
+    def stop(self) -> None:
+        """End a transaction that waits for the broker. Nothing is sent afterwards."""
+        self._stopping.set()
+
+    def _asked(self) -> EpochNumber:
+        with self._lock:
+            if not self._notes.exist():
+                return _NONE  # a former owner makes them before it confirms that it still owns the home
+            if not (self._is_settled or self._runs_elsewhere):
+                take_ids(self._connection, [self._notes.topic])
+                self._is_settled = True
+            note = self._notes.newest()
+            if note is not None:
+                self._facts(note.topic, note.partitions, _after(note))
+            return _after(note)
+
+    def _facts(self, identity: str, partitions: int, epoch: EpochNumber) -> TopicFacts:
+        """Return the facts about the topic, if it is the one that has the epochs below `epoch`.
+
+        Args: identity, partitions: those of the topic then. Raises: HomeError: `TOPIC_REPLACED`, `PARTITIONS_CHANGED`.
+        """
+        if self._identity() != identity:
+            raise TOPIC_REPLACED_EPOCHS.error(where=self._to.where, topic=self._to.address, epoch=epoch)
+        facts = self._topics.facts(self._to.topic)
+        if facts.partitions != partitions:
+            raise PARTITIONS_CHANGED_EPOCHS.error(
+                where=self._to.where, topic=self._to.address, before=partitions, now=facts.partitions
+            )
+        return facts
+
+    def _identity(self) -> str | None:
+        return self._topics.identity(self._to.topic) if self._topics.exists(self._to.topic) else None
+
+    def _ready(self) -> tuple[_Opened, TopicFacts]:
+        """Return a producer whose batches the topic takes, and the facts about the topic."""
+        if (opened := self._opened) is not None:
+            facts = self._facts(opened.identity, opened.partitions, self._known)
+            if opened.batch_bytes <= facts.max_message_bytes:
+                return opened, facts
+        self._opened = None
+        self._notes.create()
+        limit_bytes = _BATCH_BYTES
+        if self._topics.exists(self._to.topic):
+            limit_bytes = min(_BATCH_BYTES, self._topics.facts(self._to.topic).max_message_bytes)
+        producer = self._producer(limit_bytes)
+        self._is_settled = True
+        note = self._notes.newest()  # nobody else has sent an epoch since, or this producer can't send one
+        if (there := _after(note)) < self._known:
+            raise EpochsGone(f"its notes no longer have the epochs from {there} on")
+        self._known = there
+        facts = self._first_facts() if note is None else self._facts(note.topic, note.partitions, there)
+        identity = self._topics.identity(self._to.topic)
+        self._opened = _Opened(
+            producer=producer, identity=identity, partitions=facts.partitions, batch_bytes=limit_bytes
+        )
+        return self._ready()  # a new topic may take less than was assumed
+
+    def _first_facts(self) -> TopicFacts:
+        """Return the facts about a topic that has no epoch yet. It is created if it is missing."""
         if not self._topics.exists(self._to.topic):
             compacted = {"cleanup.policy": "compact"} if self._to.compacted else {}
             self._topics.create(self._to.topic, self._to.partitions, compacted)
-        self._topics.create(self._notes, 1, _COMPACTED)
+        self._notes.refuse_others(self._topics.identity(self._to.topic))
         return self._topics.facts(self._to.topic)
 
-    def _encoded(self, rows: DataFrame, facts: TopicFacts, *, few: bool) -> tuple[DataFrame, Column]:
-        """Return rows in the form of the topic's records, in order, and the reason why a row can't be one, or null."""
+    def _producer(self, batch_bytes: int) -> Producer:
+        """Return a new producer. It waits for the end of an earlier one's transaction, and fences that one off."""
+        errors = ClientErrors()
+        producer = Producer({
+            **quiet_options(self._connection, errors), "transactional.id": self._notes.topic,
+            "transaction.timeout.ms": round(_TRANSACTION_S * 1000),
+            "message.max.bytes": 1_000_000_000,  # the topic has its own limit
+            "batch.size": batch_bytes,  # the limit above is also that of a batch
+            "queue.buffering.max.kbytes": _QUEUE_KBYTES,
+        })  # fmt: skip
+        try:
+            producer.init_transactions(_PATIENCE_S)
+        except KafkaException as error:
+            raise fault(error.args[0], "opening a transaction", self._connection, errors) from error
+        return producer
+
+    def _encoded(self, rows: DataFrame, facts: TopicFacts) -> tuple[DataFrame, Column]:
+        """Return rows in the form of the topic's records, and the reason why a row can't be one, or null."""
+        is_compacted = "compact" in facts.cleanup_policy
+        if is_compacted and not self._to.keys:
+            raise TOPIC_UNFIT.error(where=self._to.where, topic=self._to.address)
         columns = encoded_rows(rows.columns, self._to.record)
         deciding = placing_columns(rows.columns, self._to.record, columns[1])
         partition = record_partition(deciding, facts.partitions).cast("int").alias("partition")
-        data = rows.select(*columns, partition)
-        ordered = data.coalesce(1).sortWithinPartitions(ROW) if few else data.orderBy(ROW)
-        return ordered, F.coalesce("unfit", too_large("value", "key", facts.max_message_bytes))
+        said = F.lit(f"{NOT_WRITTEN}the key is null, and the topic is compacted")
+        keyless = F.when(F.col("key").isNull() & F.lit(is_compacted), said)  # the broker takes no such record
+        reason = F.coalesce("unfit", keyless, too_large("value", "key", facts.max_message_bytes))
+        return rows.select(*columns, partition), reason
 
-    def _opened(self) -> Producer:
-        """Return a producer. A new one waits for the end of an earlier one's transaction, and fences it off."""
-        if self._producer is None:
-            errors = ClientErrors()
-            producer = Producer({
-                **quiet_options(self._connection, errors), "transactional.id": self._notes,
-                "transaction.timeout.ms": round(_TRANSACTION_S * 1000),
-                "message.max.bytes": 1_000_000_000,  # the topic has its own limit
-                "batch.size": 1_000_000,  # the limit above is also that of a batch
-            })  # fmt: skip
-            try:
-                producer.init_transactions(_PATIENCE_S)
-            except KafkaException as error:
-                raise fault(error.args[0], "opening a transaction", self._connection, errors) from error
-            self._producer = producer
-        return self._producer
+    def _send(self, opened: _Opened, epoch: EpochNumber, data: DataFrame, reason: Column, *, few: bool) -> bool:
+        """Send an epoch and its note in one transaction; return whether the topic can't have some rows.
 
-    def _send(self, producer: Producer, epoch: EpochNumber, data: DataFrame) -> None:
-        """Send an epoch and its note in one transaction. After an error, the next try has another producer."""
-        self._producer = None
+        After an error, the next try has another producer.
+        """
+        producer, fits, is_any_unfit = opened.producer, reason.isNull(), False
+        self._opened, self._is_settled = None, False
+        sent = [F.when(fits, F.col(name).cast("binary")).alias(name) for name in ("key", "value")]
+        rows = sorted_by_place(data.select(*sent, "partition", fits.alias("fits"), ROW), few=few)
+        note = EpochNote(epoch=epoch, topic=opened.identity, partitions=opened.partitions)
         try:
             producer.begin_transaction()
-            records = data.select(F.col("key").cast("binary"), F.col("value").cast("binary"), "partition")
-            for row in records.toLocalIterator():
-                self._produce(producer, self._to.topic, row.partition, row.key, row.value)
-            self._produce(producer, self._notes, 0, _KEY, json.dumps({"epoch": epoch}).encode())
+            for row in rows.toLocalIterator():
+                if row.fits:
+                    self._produce(producer, self._to.topic, row.partition, row.key, row.value)
+                else:
+                    is_any_unfit = True
+            self._produce(producer, self._notes.topic, 0, NOTE_KEY, note.value())
+            while producer.flush(_LOOK_S):
+                self._require_running()
             self._confirm()  # the present owner may have cancelled this epoch meanwhile
             producer.commit_transaction(_PATIENCE_S)
         except BaseException:
             producer.purge()
+            with suppress(KafkaException):  # otherwise readers of committed records would wait for its timeout
+                producer.abort_transaction(_ABORT_S)
             raise
-        self._producer = producer
+        self._opened, self._is_settled, self._known = opened, True, EpochNumber(epoch + 1)
+        return is_any_unfit
 
     def _produce(
         self, producer: Producer, topic: str, partition: int, key: bytes | bytearray | None, value: bytes | bytearray
     ) -> None:
+        own_key = None if key is None else bytes(key)
         while True:
+            self._require_running()
             try:
-                own_key = None if key is None else bytes(key)
                 producer.produce(topic, key=own_key, value=bytes(value), partition=partition)
                 producer.poll(0)
                 return
             except BufferError:  # the queue is full
-                producer.poll(0.1)
+                producer.poll(_LOOK_S)
 
-    def _noted(self) -> EpochNumber:
-        """Return the number after the newest epoch that has a note; 0: none has one."""
-        if not self._topics.exists(self._notes):
-            return _NONE
-        first, last = self._topics.first_positions(self._notes)[0], self._topics.readable_positions(self._notes)[0]
-        back = _BACK
-        while last > first:
-            begin = Offset(max(first, last - back))
-            records = read_range(self._connection, self._notes, {0: begin}, {0: last}, committed=True)
-            if numbers := [json.loads(record.value or b"{}")["epoch"] for record in records]:
-                return EpochNumber(max(numbers) + 1)
-            last, back = begin, back * 10
-        return _NONE
+    def _require_running(self) -> None:
+        if self._stopping.is_set():
+            raise RELEASE_FAILED_STOP.error(what=f"the transaction of an epoch for {self._to.address}")
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -173,10 +265,14 @@ class EpochTopicTarget:
             raise  # without Spark there is no retry
         except KafkaException as error:
             raise RELEASE_FAILED_TARGET.error(topic=self._to.address, reason=error.args[0].str()) from error
-        except (LogError, NoAnswer, NotesMissing) as error:
+        except (LogError, NoAnswer, EpochsGone) as error:
             reason = error.message if isinstance(error, LogError) else str(error)
             raise RELEASE_FAILED_TARGET.error(topic=self._to.address, reason=reason) from error
         except FalkirkError:
             raise
         except SPARK_ERRORS as error:
             raise release_failed(self._to.address, error) from error
+
+
+def _after(note: EpochNote | None) -> EpochNumber:
+    return _NONE if note is None else EpochNumber(note.epoch + 1)

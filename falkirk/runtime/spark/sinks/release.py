@@ -31,6 +31,7 @@ from falkirk.runtime.spark.epochs.inputs import PLACE_BITS, ROW, files_found, re
 from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
 from falkirk.runtime.spark.retry import pause_s
 from falkirk.runtime.spark.sinks.comparison import SinkComparison, concerns_one_sink
+from falkirk.runtime.spark.sinks.epoch_topic import EpochTopicTarget
 from falkirk.runtime.spark.sinks.target import Target
 from falkirk.runtime.spark.sinks.targets import target_of
 from falkirk.runtime.spark.sinks.topic import TopicTarget
@@ -239,6 +240,9 @@ class EpochReleaser:
         if self._thread is not None:
             self._thread.join(left_s(_STOP_S, wait_until_s))
         if self._thread is not None and self._thread.is_alive() and self._session is not None:
+            for target in self._targets.values():
+                if isinstance(target, EpochTopicTarget):
+                    target.stop()  # it may wait for its broker, not for a job
             cancel_jobs(self._session, self._group)
             self._thread.join(left_s(CANCEL_S, until_s))
 
@@ -328,16 +332,19 @@ def releaser_of(
     settle: Callable[[str], Offsets],
     schema: StructType,
     recorder: Recorder = OFF,
+    *,
+    runs_elsewhere: bool = False,
 ) -> EpochReleaser:
     """Return the releaser of a batch.
 
-    Args: sinks: the sinks of the application, by name. settle: see `TopicTarget`. schema, recorder: see
+    Args: sinks: the sinks of the application, by name. settle, runs_elsewhere: see `target_of`. schema, recorder: see
         `EpochReleaser`.
     """
     dead = logs.dead_letters
+    declared = {name: sinks[name].to for name in logs.sinks if name in sinks}
     return EpochReleaser(
         epochs,
-        {name: target_of(sinks[name].to, name, place, settle) for name in logs.sinks if name in sinks},
+        {n: target_of(to, n, place, settle, runs_elsewhere=runs_elsewhere) for n, to in declared.items()},
         None if dead is None else TopicTarget(place, Kafka(dead), settle, encoded=True),
         schema,
         recorder,

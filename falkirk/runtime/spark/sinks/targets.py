@@ -38,10 +38,9 @@ from falkirk.runtime.spark.sinks.topic import TopicTarget
 from falkirk.theory.ids import Offsets
 
 Settle = Callable[[str], Offsets]
-#: The constructor of the target for each kind of endpoint, from (endpoint, name of the sink, place, settle).
+#: The constructor of the target for each other kind of endpoint, from (endpoint, name of the sink, place, settle).
 _TARGETS: Mapping[type, Callable[[Any, str, Storage, Settle], Target]] = {
     Kafka: lambda to, sink, place, settle: TopicTarget(place, to, settle),
-    EpochTopic: lambda to, sink, place, settle: EpochTopicTarget(to, place, sink),
     Sql: lambda to, sink, place, settle: TableTarget(to, place.home.identity, sink),
     Files: lambda to, sink, place, settle: FolderTarget(to, place.home.identity, _proofs(place, sink)),
     Console: lambda to, sink, place, settle: ConsoleTarget(to, sink),
@@ -72,6 +71,13 @@ def _proofs(place: Storage, sink: str) -> Proofs:
     return Proofs(key=key, store=place.home.store, sink=sink)
 
 
-def target_of(to: Endpoint, sink: str, place: Storage, settle: Settle) -> Target:
-    """Return the target for an endpoint."""
+def target_of(
+    to: Endpoint, sink: str, place: Storage, settle: Settle, *, runs_elsewhere: bool = False
+) -> Target:  # fmt: skip
+    """Return the target for an endpoint.
+
+    Args: settle: see `TopicTarget`. runs_elsewhere: another process runs the application, and must not be fenced.
+    """
+    if isinstance(to, EpochTopic):
+        return EpochTopicTarget(to, place, sink, runs_elsewhere=runs_elsewhere)
     return _TARGETS[type(to)](to, sink, place, settle)

@@ -132,7 +132,8 @@ class OfflineApplication:
             **batches,
         }
         releasers = {
-            b.logs.log: releaser_of(b.logs, app.sinks, b.epochs, place, settle, StructType()) for b in batches.values()
+            b.logs.log: releaser_of(b.logs, app.sinks, b.epochs, place, settle, StructType(), runs_elsewhere=runs)
+            for b in batches.values()
         }
         epochs = EpochLogs({b.logs.log: b.epochs for b in batches.values()}, releasers)
         self.logs = AllLogs(KafkaLogs(shape.layout, place, settle), epochs)

@@ -1,0 +1,107 @@
+"""Notes: an internal topic with a note about each epoch that a topic has, beside that topic on the same cluster.
+
+The transaction of an epoch writes its note. Compaction keeps the newest note. It also has Kafka's id of the topic, and
+the number of its partitions. So Falkirk notices a topic that was deleted and created again.
+
+The home has Kafka's id of the topic with the notes. After a loss of that topic, Falkirk does not repeat the epochs.
+"""
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+
+from falkirk.errors import LogError
+from falkirk.errors.conditions.epoch_topics import NOTES_LOST, TOPIC_OF_ANOTHER
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.internal import INTERNAL, KEEP, internal_topic
+from falkirk.kafka_client.ranges import read_range
+from falkirk.kafka_client.topics import Topics
+from falkirk.recovery.ownership.folder import Home
+from falkirk.theory.ids import EpochNumber, LogId, Offset
+
+#: All notes have this key, and compaction keeps the newest one.
+NOTE_KEY = b"epoch"
+#: The kind of decision that holds Kafka's id of a topic with notes.
+_ID = "topic of notes"
+#: Notes are read backwards. So many first, and then ten times as many.
+_BACK = 20
+_COMPACTED = {**KEEP, "cleanup.policy": "compact"}
+#: A part of the names of topics with notes.
+_NAMED = "epochs."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochNote:
+    """A note. Args: epoch: it is in the topic. topic: Kafka's id of the topic. partitions: of the topic."""
+
+    epoch: EpochNumber
+    topic: str
+    partitions: int
+
+    def value(self) -> bytes:
+        """Return the value of its record."""
+        return json.dumps({"epoch": self.epoch, "topic": self.topic, "partitions": self.partitions}).encode()
+
+
+class EpochNotes:
+    """The notes of one sink. Args: address: of the topic that they are about. sink: its name.
+
+    Attributes: topic: the name of their topic. It is also the transactional id of those who send epochs.
+    """
+
+    def __init__(self, home: Home, connection: Connection, topics: Topics, address: str, sink: str) -> None:
+        self._store, self._connection, self._topics, self._address = home.store, connection, topics, address
+        name = sha256(sink.encode()).hexdigest()[:8]  # a topic's name has fewer characters
+        self.topic = internal_topic(home.application, home.identity, f"{_NAMED}{name}")
+
+    def exist(self) -> bool:
+        """Return whether there may be notes. Raises: HomeError: `NOTES_LOST`. LogError."""
+        known, there = self._store.decision(_ID, self.topic, 0), self._id()
+        if known is not None and known.content["id"] != there:
+            raise NOTES_LOST.error(where=self._connection.bootstrap, topic=self._address, notes=self.topic)
+        return there is not None
+
+    def create(self) -> None:
+        """Create their topic if it is missing, and record its id. Raises: as `exist`."""
+        if not self.exist():
+            self._topics.create(self.topic, 1, _COMPACTED)
+        self._store.record_decision(_ID, self.topic, 0, {"id": self._topics.identity(self.topic)})
+
+    def newest(self) -> EpochNote | None:
+        """Return the newest note; None: there is none yet. Raises: as `exist`."""
+        return self._newest(self.topic) if self.exist() else None
+
+    def refuse_others(self, identity: str) -> None:
+        """Check that no other home or sink has notes about a topic. Those that this user can't read are left out.
+
+        Args: identity: Kafka's id of the topic. Raises: HomeError: `TOPIC_OF_ANOTHER`. LogError.
+        """
+        for name in self._topics.names():
+            if name.startswith(INTERNAL) and f".{_NAMED}" in name and name != self.topic:
+                try:
+                    note = self._newest(LogId(name))
+                except LogError as error:
+                    if error.condition not in ("ACCESS_REFUSED", "TOPIC_MISSING"):
+                        raise
+                    continue
+                if note is not None and note.topic == identity:
+                    raise TOPIC_OF_ANOTHER.error(where=self._connection.bootstrap, topic=self._address, notes=name)
+
+    def _id(self) -> str | None:
+        try:
+            return self._topics.identity(self.topic)
+        except LogError as error:
+            if error.condition == "TOPIC_MISSING":
+                return None
+            raise
+
+    def _newest(self, topic: LogId) -> EpochNote | None:
+        first, last = self._topics.first_positions(topic)[0], self._topics.readable_positions(topic)[0]
+        back = _BACK
+        while last > first:
+            begin = Offset(max(first, last - back))
+            records = read_range(self._connection, topic, {0: begin}, {0: last}, committed=True)
+            if notes := [EpochNote(**json.loads(record.value or b"{}")) for record in records]:
+                return max(notes, key=lambda note: note.epoch)
+            last, back = begin, back * 10
+        return None
