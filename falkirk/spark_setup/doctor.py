@@ -16,7 +16,7 @@ from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
 from falkirk.spark_setup import archive, broker, jars, module
 from falkirk.spark_setup.java import find_java
-from falkirk.spark_setup.secure import GENERATED, KEY, PROTECTION, SECRET, lacking, secure_value
+from falkirk.spark_setup.secure import GENERATED, PROTECTION, SECRET, TLS_KEY, lacking, secure_value
 from falkirk.spark_setup.submitted import defaults, defaults_file
 
 _DISK_MIN_BYTES = 1 << 30
@@ -211,7 +211,7 @@ def _protection(secure: str | None) -> Iterator[CheckResult]:
         yield CheckResult(
             name="secret", ok=False, detail=f"other users can open {file}, which has one", fix=f"Run: chmod 600 {file}"
         )
-    secret_and_key = f"{GENERATED},{found[KEY]}" if KEY in found else GENERATED
+    secret_and_key = f"{GENERATED},{found[TLS_KEY]}" if TLS_KEY in found else GENERATED
     other = lacking(found.get, secret_and_key)
     if other and any(name in found for name in (SECRET, *PROTECTION)):
         yield CheckResult(

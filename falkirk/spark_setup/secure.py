@@ -41,7 +41,7 @@ PROTECTION = _ALWAYS | {
     exposure.FALLBACK: "false",
 }
 #: The setting with the path of the private key for TLS.
-KEY = "spark.ssl.rpc.privateKey"
+TLS_KEY = "spark.ssl.rpc.privateKey"
 #: The setting for a secret. On a standalone master Spark wants a value, but looks at the user's credentials first.
 SECRET, ELSEWHERE = "spark.authenticate.secret", "in the credentials of the driver"
 #: On Kubernetes, the file with the secret in the driver's container, or on its machine.
@@ -84,7 +84,7 @@ def protection_of(secure: str) -> dict[str, str]:
     if not pem:
         return dict(PROTECTION)
     # Spark uses PEM files only if it is told to use OpenSSL; without OpenSSL it then uses Java's TLS.
-    tls = {exposure.TLS: "true", "spark.ssl.rpc.openSslEnabled": "true", KEY: pem, "spark.ssl.rpc.certChain": pem}
+    tls = {exposure.TLS: "true", "spark.ssl.rpc.openSslEnabled": "true", TLS_KEY: pem, "spark.ssl.rpc.certChain": pem}
     return _ALWAYS | tls
 
 

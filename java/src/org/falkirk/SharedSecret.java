@@ -7,6 +7,7 @@ import java.nio.file.Path;
 import java.security.SecureRandom;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.concurrent.TimeoutException;
 import org.apache.hadoop.security.Credentials;
 import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.spark.SecurityManager;
@@ -42,7 +43,7 @@ public final class SharedSecret {
    * say only that the master does not respond.
    *
    * @param settings those of the driver that protect its connections
-   * @return why there is no answer; null if there is one
+   * @return why it refuses the connection; null if it answers, or says nothing in time
    */
   public static String refusal(String host, int port, Map<String, String> settings) {
     SparkConf conf = new SparkConf(false);
@@ -57,6 +58,9 @@ public final class SharedSecret {
       Throwable first = error;
       while (first.getCause() != null) {
         first = first.getCause();
+      }
+      if (first instanceof TimeoutException) {
+        return null; // perhaps the network: Spark tries again
       }
       return String.valueOf(first.getMessage()).lines().findFirst().orElse("");
     } finally {
