@@ -16,7 +16,7 @@ from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
 from falkirk.spark_setup import archive, broker, jars, module
 from falkirk.spark_setup.java import find_java
-from falkirk.spark_setup.secure import GENERATED, PROTECTION, SECRET, TLS_KEY, lacking, secure_value
+from falkirk.spark_setup.secure import GENERATED, LENGTH_MIN, PROTECTION, SECRET, TLS_KEY, lacking, secure_value
 from falkirk.spark_setup.submitted import defaults, defaults_file
 
 _DISK_MIN_BYTES = 1 << 30
@@ -204,7 +204,9 @@ def _protection(secure: str | None) -> Iterator[CheckResult]:
         except FalkirkError as error:
             yield CheckResult(name="secret", ok=False, detail=error.message, fix=error.hint)
         else:
-            known = "Spark generates it" if value == GENERATED else f"{value}: long enough, only this user can read it"
+            word, _, pem = value.partition(",")
+            known = "Spark generates it" if word == GENERATED else f"{word}: long enough, closed to other users"
+            known += f"; {pem}: a private key and its certificate, closed to other users" if pem else ""
             yield CheckResult(name="secret", ok=True, detail=known)
     file, found = defaults_file(), defaults()
     if SECRET in found and file.stat().st_mode & 0o077:
@@ -213,11 +215,13 @@ def _protection(secure: str | None) -> Iterator[CheckResult]:
         )
     secret_and_key = f"{GENERATED},{found[TLS_KEY]}" if TLS_KEY in found else GENERATED
     other = lacking(found.get, secret_and_key)
+    if len(found.get(SECRET, "")) < LENGTH_MIN:
+        other[SECRET] = f"a secret of at least {LENGTH_MIN} characters"
     if other and any(name in found for name in (SECRET, *PROTECTION)):
         yield CheckResult(
             name="connections on a cluster", ok=True,
             detail=f"{file} is not as --secure needs it on the machines of a standalone cluster",
-            fix=f"Set {', '.join(map('='.join, other.items()))}: docs/how-to/security.md, Ports.",
+            fix=f"Set {', '.join(map('='.join, other.items()))}: docs/how-to/security.md, A cluster.",
             is_advice=True,
         )  # fmt: skip
     elif not other:
