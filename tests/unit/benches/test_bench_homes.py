@@ -1,5 +1,6 @@
 """The bench of homes: each application has an address of its own, and no password is in an argument."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +18,9 @@ def test_each_application_has_its_own_home(monkeypatch: pytest.MonkeyPatch) -> N
     used = list[str]()
 
     def measure(settings: HomesSettings, folder: Path, bootstrap: str, place: str) -> dict[str, list[float]]:
-        found: list[str] = []
-        eval(
-            f"App(found{place})", {"App": lambda found, home="", store="": found.append(home), "os": homes.os}, locals()
-        )
-        used.extend(found)
-        assert "hush" not in place
+        found = re.fullmatch(r", home='([^']+)', store=os\.environ\['FALKIRK_BENCH_STORE'\]", place)
+        assert found is not None or not place
+        used.append("" if found is None else found[1])
         return {"pause_s": [1.0]}
 
     monkeypatch.setenv(STORE, "postgresql://me:hush@db/bench")
