@@ -224,7 +224,7 @@ def test_a_master_with_another_secret_is_named(secret: Path, monkeypatch: pytest
 def test_a_master_that_restarts_does_not_refuse(
     secret: Path, monkeypatch: pytest.MonkeyPatch, answers: tuple[str | None, ...]
 ) -> None:
-    """While it stops, it closes connections, as a master with another secret does. Then it answers, or is gone."""
+    """While it stops, it closes connections, as a master with another secret does."""
     monkeypatch.setattr(connections, "_PAUSE_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         master = f"spark://127.0.0.1:{server.getsockname()[1]}"
