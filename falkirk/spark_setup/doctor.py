@@ -16,7 +16,7 @@ from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics
 from falkirk.spark_setup import archive, broker, jars, module
 from falkirk.spark_setup.java import find_java
-from falkirk.spark_setup.secure import GENERATED, PROTECTION, SECRET, lacking, secure_value
+from falkirk.spark_setup.secure import GENERATED, LENGTH_MIN, PROTECTION, SECRET, lacking, secure_value
 from falkirk.spark_setup.submitted import defaults, defaults_file
 
 _DISK_MIN_BYTES = 1 << 30
@@ -204,7 +204,7 @@ def _protection(secure: str | None) -> Iterator[CheckResult]:
         except FalkirkError as error:
             yield CheckResult(name="secret", ok=False, detail=error.message, fix=error.hint)
         else:
-            known = "Spark generates it" if value == GENERATED else f"{value}: long enough, only this user can read it"
+            known = "Spark generates it" if value == GENERATED else f"{value}: long enough, closed to other users"
             yield CheckResult(name="secret", ok=True, detail=known)
     file, found = defaults_file(), defaults()
     if SECRET in found and file.stat().st_mode & 0o077:
@@ -212,11 +212,13 @@ def _protection(secure: str | None) -> Iterator[CheckResult]:
             name="secret", ok=False, detail=f"other users can open {file}, which has one", fix=f"Run: chmod 600 {file}"
         )
     other = lacking(found.get)
+    if len(found.get(SECRET, "")) < LENGTH_MIN:
+        other[SECRET] = f"a secret of at least {LENGTH_MIN} characters"
     if other and any(name in found for name in (SECRET, *PROTECTION)):
         yield CheckResult(
             name="connections on a cluster", ok=True,
             detail=f"{file} is not as --secure needs it on the machines of a standalone cluster",
-            fix=f"Set {', '.join(map('='.join, other.items()))}: docs/how-to/security.md, Ports.",
+            fix=f"Set {', '.join(map('='.join, other.items()))}: docs/how-to/security.md, A cluster.",
             is_advice=True,
         )  # fmt: skip
     elif not other:

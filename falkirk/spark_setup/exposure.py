@@ -8,7 +8,8 @@ machines must know the secret, so only the user can enable it (`falkirk run --se
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 AUTHENTICATE = "spark.authenticate"
 #: The class of the streaming shuffle. Spark's own ignores `spark.authenticate` (docs/decisions/0044).
@@ -19,10 +20,17 @@ CIPHER, AUTHENTICATED_CIPHER = "spark.network.crypto.cipher", "AES/GCM/NoPadding
 FALLBACK = "spark.network.crypto.saslFallback"
 #: TLS.
 TLS = "spark.ssl.rpc.enabled"
-#: Spark's own page, and whether it can end jobs.
-_UI, _UI_ENDS_JOBS = "spark.ui.enabled", "spark.ui.killEnabled"
-#: The variable with the address at which it listens; without it, on all interfaces.
-_UI_ADDRESS = "SPARK_LOCAL_IP"
+#: Settings of which one says which certificates are trusted. Without any, Spark accepts every certificate.
+_TRUSTED = tuple(f"spark.ssl.{part}{name}" for part in ("rpc.", "") for name in ("trustStore", "certChain"))
+#: Spark's own page. It has no password.
+_UI = "spark.ui.enabled"
+#: The settings with which the page only shows.
+HARMLESS_UI = {"spark.ui.killEnabled": "false"}
+#: The variable with the address at which the page listens; without it, on all interfaces.
+UI_ADDRESS = "SPARK_LOCAL_IP"
+_LOOPBACK = "127.0.0.1"
+#: The sections of docs/how-to/security.md with advice.
+_PORTS, _CLUSTER = "docs/how-to/security.md, Ports", "docs/how-to/security.md, A cluster"
 #: Masters for which Spark generates a secret; driver and executor are in one JVM.
 _LOCAL = re.compile(r"local(\[[^\]]*\])?")
 Setting = Callable[[str], str | None]
@@ -44,47 +52,74 @@ def context_settings(master: str) -> dict[str, str]:
     return {SHUFFLE: AUTHENTICATED_SHUFFLE} | ({AUTHENTICATE: "true"} if is_local(master) else {})
 
 
-def with_local_ui(settings: Mapping[str, str], master: str) -> dict[str, str]:
-    """Return the settings of a new application. If Spark's own page is on, only this machine reaches it.
+def has_ui(setting: Setting) -> bool:
+    """Return whether Spark's own page is on, as it is by default."""
+    return is_on(setting, _UI, default=True)
 
-    The page has no password. Spark reads its address from the environment of the JVM alone, so this function changes
-    the environment of this process, unless the user has set that address.
+
+@contextmanager
+def local_ui(setting: Setting, master: str) -> Iterator[None]:
+    """If Spark's own page is on and the executors are on this machine, only this machine reaches the page.
+
+    Spark reads the address from the environment of its JVM alone. So a JVM must start in this block, which changes the
+    environment of this process meanwhile, unless the user has set that address.
     """
-    if settings.get(_UI, "").strip().lower() != "true" or not is_on_this_machine(master):
-        return dict(settings)
-    os.environ.setdefault(_UI_ADDRESS, "127.0.0.1")
-    return {_UI_ENDS_JOBS: "false", **settings}
+    if os.environ.get(UI_ADDRESS) or not has_ui(setting) or not is_on_this_machine(master):
+        yield
+        return
+    os.environ[UI_ADDRESS] = _LOOPBACK
+    try:
+        yield
+    finally:
+        del os.environ[UI_ADDRESS]
+
+
+def ui_warnings(setting: Setting, master: str, address: str | None) -> tuple[str, ...]:
+    """Return a sentence if others reach Spark's own page though no other machine takes part in the application.
+
+    Args: address: `UI_ADDRESS` in the environment of the JVM.
+    """
+    if address or not has_ui(setting) or not is_on_this_machine(master):
+        return ()
+    return (
+        f"anyone who reaches the port of Spark's own page can read it: set {_UI}=false, or the environment variable "
+        f"{UI_ADDRESS}={_LOOPBACK} before the JVM starts ({_PORTS})",
+    )
+
+
+def is_on(setting: Setting, name: str, *, default: bool = False) -> bool:
+    """Return whether a setting is true."""
+    return (setting(name) or str(default)).strip().lower() == "true"
 
 
 def warnings(setting: Setting, master: str) -> tuple[str, ...]:
     """Return the effects of others on an application: one sentence for each risk, with the setting that prevents it."""
-
-    def is_on(name: str) -> bool:
-        return (setting(name) or "").strip().lower() == "true"
-
-    def is_on_by_default(name: str) -> bool:
-        return (setting(name) or "").strip().lower() != "false"
-
-    found = []
-    if not is_on(AUTHENTICATE):
+    found, section = [], _PORTS if is_local(master) else _CLUSTER
+    if not is_on(setting, AUTHENTICATE):
         remedy = f"set {AUTHENTICATE}=true" if is_local(master) else "start with --secure"
-        found.append(f"anyone who reaches the ports of this Spark application can run code in it: {remedy}")
+        found.append(f"anyone who reaches the ports of this Spark application can run code in it: {remedy} ({section})")
     elif setting(SHUFFLE) != AUTHENTICATED_SHUFFLE:
         found.append(
             "anyone who reaches the ports of the streaming shuffle can read records of keyed steps and stop them: set "
-            f"{SHUFFLE}={AUTHENTICATED_SHUFFLE} when you build the session"
+            f"{SHUFFLE}={AUTHENTICATED_SHUFFLE} when you build the session ({_PORTS})"
         )
     if is_local(master):
         return tuple(found)
-    if not is_on(ENCRYPT) and not is_on(TLS):
+    uses_tls = is_on(setting, TLS)
+    if not is_on(setting, ENCRYPT) and not uses_tls:
         found.append(
             "passwords and records cross the network unencrypted between driver and executors: start with --secure, "
-            f"or set {AUTHENTICATE}=true and {ENCRYPT}=true"
+            f"or set {AUTHENTICATE}=true and {ENCRYPT}=true ({section})"
         )
-    elif not is_on(TLS) and (setting(CIPHER) != AUTHENTICATED_CIPHER or is_on_by_default(FALLBACK)):
+    elif uses_tls and not any(map(setting, _TRUSTED)):
+        found.append(
+            "somebody between the machines can read and change the data, because Spark accepts every certificate: "
+            f"start with --secure, or set {_TRUSTED[0]} ({section})"
+        )
+    elif not uses_tls and (setting(CIPHER) != AUTHENTICATED_CIPHER or is_on(setting, FALLBACK, default=True)):
         found.append(
             "somebody between the machines can change encrypted data undetected, or switch the encryption off: start "
-            f"with --secure, or set {CIPHER}={AUTHENTICATED_CIPHER} and {FALLBACK}=false on all machines"
+            f"with --secure, or set {CIPHER}={AUTHENTICATED_CIPHER} and {FALLBACK}=false on all machines ({section})"
         )
     return tuple(found)
 

@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import stat
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,7 @@ from falkirk.errors.conditions.spark_setup import (
     MASTER_REFUSED,
     SECRET_FILE_INVALID,
     SECURE_CONTRADICTED,
+    SECURE_CONTRADICTED_SECRET,
     SECURE_UNSUITABLE,
 )
 from falkirk.spark_setup import exposure
@@ -44,18 +46,22 @@ PROTECTION = {
 SECRET, ELSEWHERE = "spark.authenticate.secret", "in the credentials of the driver"
 #: On Kubernetes, the file with the secret in the driver's container, or on its machine.
 _DRIVER_FILE = f"{SECRET}.driver.file"
-_LENGTH_MIN, _SIZE_MAX = 32, 4096
+#: How many characters a secret has at least.
+LENGTH_MIN, _SIZE_MAX = 32, 4096
 #: The addresses in `spark://host:port,host:port`.
 _STANDALONE = re.compile(r"(?:^spark://|(?<=,))([^,]+)")
 #: How long a connection to a master may take, and how long its answer.
 _REACHED_S, _ANSWERED = 5.0, "10s"
+#: How often a master must refuse, and the pauses between. While a master stops or starts, connections to it close as
+#: those do that it refuses.
+_REFUSALS, _PAUSE_S = 3, 1.0
 _PATIENCE = dict.fromkeys(
     ("spark.rpc.lookupTimeout", "spark.rpc.askTimeout", "spark.network.timeout", "spark.network.auth.rpcTimeout"),
     _ANSWERED,
 )
 #: Characters that mean themselves in spark-defaults.conf, where the other machines have the secret.
 _TEXT = re.compile(r"[A-Za-z0-9+/=_.-]*")
-_OTHERS = 0o077
+_GROUP_READS, _OTHERS = 0o040, 0o077
 _GIVE = "Give it to the user that runs the application."
 
 
@@ -93,8 +99,8 @@ def secure_settings(secure: str, master: str, given: Mapping[str, str]) -> dict[
     """
     _check_master(secure, master)
     if SECRET in given:  # its value is not quoted
-        raise SECURE_CONTRADICTED.error(name=SECRET, found="set", wanted="it unset: it gives Spark the secret itself")
-    found = dict(PROTECTION)
+        raise SECURE_CONTRADICTED_SECRET.error(name=SECRET)
+    found = PROTECTION | {exposure.TLS: "false"}
     if _is_kubernetes(master) and secure != GENERATED:
         found |= {_DRIVER_FILE: secure, EXECUTOR_SECRET_FILE: given.get(EXECUTOR_SECRET_FILE, secure)}
     for name, wanted in found.items():
@@ -139,6 +145,16 @@ def _require_answer(module: Any, secure: str, master: str) -> None:
 
     Raises: SparkError: `MASTER_REFUSED`.
     """
+    for attempt in range(_REFUSALS):
+        time.sleep(_PAUSE_S if attempt else 0.0)
+        reasons = _refusals(module, secure, master)
+        if not reasons or None in reasons:
+            return
+    raise MASTER_REFUSED.error(master=master, reason="; ".join(filter(None, reasons)), file=secure)
+
+
+def _refusals(module: Any, secure: str, master: str) -> list[str | None]:
+    """Return why each address of a master that can be reached refuses the connection. None: it does not."""
     reasons = []
     for address in _STANDALONE.findall(master):
         host, _, port = address.rpartition(":")
@@ -147,13 +163,16 @@ def _require_answer(module: Any, secure: str, master: str) -> None:
         except (OSError, ValueError):
             continue
         reasons.append(module.refusal(host, int(port), PROTECTION | _PATIENCE))
-    if reasons and None not in reasons:
-        raise MASTER_REFUSED.error(master=master, reason="; ".join(reasons), file=secure)
+    return reasons
 
 
 def lacking(setting: exposure.Setting) -> dict[str, str]:
     """Return the settings of the switch that others lack, with the needed values."""
-    return {name: value for name, value in PROTECTION.items() if (setting(name) or "").lower() != value.lower()}
+    found = {name: value for name, value in PROTECTION.items() if (setting(name) or "").lower() != value.lower()}
+    # With both kinds of encryption Spark uses TLS alone, and it may have a certificate that anybody can make.
+    if exposure.is_on(setting, exposure.TLS):
+        found[exposure.TLS] = "false"
+    return found
 
 
 def _check_master(secret: str, master: str) -> None:
@@ -175,29 +194,38 @@ def _is_kubernetes(master: str) -> bool:
 
 def _check_secret(file: Path, option: str) -> None:
     """Check that a file holds a secret that only its user can read. No error quotes the content."""
-    new = f"Create one: (umask 077; openssl rand -hex {_LENGTH_MIN} > FILE)."
+    new = f"Create one: (umask 077; openssl rand -hex {LENGTH_MIN} > FILE)."
     content = _read_private(file, option, new)
     text = content.decode("latin-1").strip()
-    if len(text) < _LENGTH_MIN or len(content) > _SIZE_MAX or not _TEXT.fullmatch(text):
-        reason = f"a secret has at least {_LENGTH_MIN} characters, in one line: letters, digits, and + / = _ . -"
+    if len(text) < LENGTH_MIN or len(content) > _SIZE_MAX or not _TEXT.fullmatch(text):
+        reason = f"a secret has at least {LENGTH_MIN} characters, in one line: letters, digits, and + / = _ . -"
         raise _refusal(option, file, reason, new)
 
 
 def _read_private(file: Path, option: str, new: str) -> bytes:
-    """Return the content of a file that only its user can read. Args: new: how to create such a file."""
+    """Return the content of a file that other users can't read. Args: new: how to create such a file."""
     try:
         found = file.stat()
         if not stat.S_ISREG(found.st_mode):
             raise _refusal(option, file, "it is not a file", new)
         if found.st_uid not in (os.geteuid(), 0):
             raise _refusal(option, file, f"it belongs to user {found.st_uid}", _GIVE)
-        if found.st_mode & _OTHERS:
-            raise _refusal(option, file, "other users can open it", f"Run: chmod 600 {file}")
+        if found.st_mode & _OTHERS and not _is_mounted(found):
+            advice = f"Run: chmod 600 {file}"
+            if found.st_uid != os.geteuid():
+                advice = "Give it the mode 0440 and a group of this user (Kubernetes: defaultMode and fsGroup)."
+            raise _refusal(option, file, "other users can open it", advice)
         return file.read_bytes()
     except FileNotFoundError:
         raise _refusal(option, file, "there is no such file", new) from None
     except PermissionError:
         raise _refusal(option, file, f"user {os.geteuid()} can't read it", _GIVE) from None
+
+
+def _is_mounted(found: os.stat_result) -> bool:
+    """Return whether a file is root's and only one group of this process reads it, as Kubernetes mounts a secret."""
+    groups = {os.getegid(), *os.getgroups()}
+    return found.st_uid != os.geteuid() and found.st_gid in groups and found.st_mode & _OTHERS == _GROUP_READS
 
 
 def _refusal(option: str, file: Path, reason: str, advice: str) -> MachineError:

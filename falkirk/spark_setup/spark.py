@@ -165,9 +165,11 @@ def spark_session(
         if secure is not None:
             given.pop(SECRET, None)  # of spark-defaults.conf; Spark uses the one of `secure`
             wanted |= secure_settings(secure, chosen, {**given, **(settings or {}), **(conf or {})})
-        built = exposure.with_local_ui(merge_settings({**wanted, **(settings or {})}, conf or {}), chosen)
+        built = merge_settings({**wanted, **(settings or {})}, conf or {})
+        if exposure.has_ui({**given, **built}.get):
+            built = {name: value for name, value in exposure.HARMLESS_UI.items() if name not in given} | built
         built.pop(PY_FILES, None)
-        with nullcontext() if shows_log else unseen():
+        with nullcontext() if shows_log else unseen(), exposure.local_ui({**given, **built}.get, chosen):
             if secure is not None:
                 built = _with_secret(secure, chosen, application, built)
             for name, value in built.items():
@@ -220,7 +222,9 @@ def _submitted_with() -> dict[str, str]:
 
 def exposed(active: SparkSession) -> tuple[str, ...]:
     """Return the effects that others can have on the application, one sentence each with a remedy."""
-    return exposure.warnings(active.sparkContext.getConf().get, active.sparkContext.master or "")
+    setting, master = active.sparkContext.getConf().get, active.sparkContext.master or ""
+    address = cast(Any, active)._jvm.System.getenv(exposure.UI_ADDRESS)
+    return exposure.warnings(setting, master) + exposure.ui_warnings(setting, master, address)
 
 
 def protection(active: SparkSession) -> tuple[str, ...]:
@@ -231,7 +235,7 @@ def protection(active: SparkSession) -> tuple[str, ...]:
 def _warn(active: SparkSession) -> None:
     """Log the effects that others can have on the application, once at its start."""
     for warning in exposed(active):
-        log.warning("%s (docs/how-to/security.md, Ports)", warning)
+        log.warning("%s", warning)
 
 
 def _present() -> SparkSession | None:

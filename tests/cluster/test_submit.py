@@ -245,7 +245,7 @@ def test_submitted_application(broker: Broker, tmp_path: Path, tag: str, master:
     printed = (tmp_path / "submit.log").read_text(errors="replace")
     assert f"'refused' failed {FAILURES} times" in printed
     assert "authentication enabled" in printed
-    assert "docs/how-to/security.md, Ports" not in printed, "a start warns of open ports"
+    assert "docs/how-to/security.md" not in printed, "a start warns of open ports"
     verdict = judge_counts(run.bootstrap, run.events, run.counts)
     assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
     assert verdict.counts.observed_outputs == sent

@@ -85,6 +85,12 @@ SECURE_CONTRADICTED = Condition(
     "the Spark setting {name} is {found}, but --secure needs {wanted}.",
     hint="Leave the setting out, or set all of the protection yourself, without --secure.",
 )
+SECURE_CONTRADICTED_SECRET = Condition(
+    "SECURE_CONTRADICTED",
+    DefinitionError,
+    "the Spark setting {name} must not be set with --secure, which gives Spark the secret.",
+    hint="Leave the setting out.",
+)
 SECURE_UNSUITABLE = Condition(
     "SECURE_UNSUITABLE",
     DefinitionError,

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 #: Spark starts slowly on a busy machine, so the first status may be late: after this time a host counts as silent.
 SILENT_AT_START_S = 180.0
+#: Conditions that end an application at its start. Once its regions have run, they pass with a new Spark application:
+#: a master that restarts can close a connection as one does that has another secret.
+_ENDING_STARTS = ("MASTER_REFUSED",)
 #: After this many failures in a row, each without a checkpoint of any region, a further start would fail too.
 FRUITLESS_MAX = 5
 #: The time between two checks whether the broker or the store is back.
@@ -100,6 +103,7 @@ class Coordinator:
         self._waits_for = ""
         #: When a host was last seen alive, and when the last one died, if the next one starts at once.
         self._alive_at_s = 0.0
+        self._has_run = False
         self._died_at_s: float | None = None
         #: The warnings about open ports of the Spark application that were already printed.
         self._warned: set[str] = set()
@@ -288,7 +292,7 @@ class Coordinator:
                 limit_s = SILENT_AT_START_S if last == 0.0 else limit_s
                 last, seen_at_s = status["at_s"], self._clock.monotonic()
                 if any(r["state"] == "running" for r in status["regions"]):
-                    limit_s, self._force = SILENT_S, False
+                    limit_s, self._force, self._has_run = SILENT_S, False, True
                 self.pulse.note_report(limit_s)
                 self._commits |= {r["name"]: r["last_commit"] for r in status["regions"] if r["last_commit"] >= 0}
                 self._warn(status)
@@ -311,7 +315,7 @@ class Coordinator:
         for warning in status.get("exposed", ()):
             if warning not in self._warned:
                 self._warned.add(warning)
-                self._say(f"warning: {warning} (docs/how-to/security.md, Ports)")
+                self._say(f"warning: {warning}")
 
     def _note_down(self, status: dict[str, Any]) -> None:
         """Note the processors that stay down, and say why, once each. Note how often others have failed."""
@@ -334,7 +338,8 @@ class Coordinator:
             home.store.require_charge()  # a host that was replaced leaves the status file to its successor
             refuse_copied(home.path)
             raise HOST_SILENT.error(where=self._path / "host.log")
-        if error is not None and process.returncode == EXIT_FATAL:
+        passes = self._has_run and self._waits_for in _ENDING_STARTS
+        if error is not None and process.returncode == EXIT_FATAL and not passes:
             raise SparkError(str(error["condition"]), str(error["text"]))
         if error is not None:
             return str(error["text"])

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -112,3 +113,15 @@ def test_a_master_with_weaker_settings_is_noticed_at_once(jvm: Any, secret: Path
         assert ask("127.0.0.1", port, ours | {exposure.AUTHENTICATE: "false"}) is not None
     with master_with(jvm, PROTECTION | {exposure.CIPHER: "AES/CTR/NoPadding"}) as port:
         assert ask("127.0.0.1", port, ours) is not None
+
+
+def test_a_master_that_does_not_listen_or_says_nothing_is_spark_s_to_await(jvm: Any, secret: Path) -> None:
+    """Spark tries again for a minute. An error that named a wrong secret would end the application."""
+    jvm.org.falkirk.SharedSecret.use(str(secret))
+    ask = jvm.org.falkirk.SharedSecret.refusal
+    names = ("spark.rpc.lookupTimeout", "spark.network.timeout", "spark.network.auth.rpcTimeout")
+    ours = PROTECTION | dict.fromkeys(names, "1s")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        assert ask("127.0.0.1", port, ours) is None
+    assert ask("127.0.0.1", port, ours) is None

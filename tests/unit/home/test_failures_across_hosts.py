@@ -3,6 +3,7 @@ down in a host that runs the others. The coordinator is the real one, and its ho
 
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import falkirk as fk
 from falkirk.errors import SparkError
 from falkirk.errors.location import SourceLocation
+from falkirk.recovery.ownership.guard import EXIT_FATAL
 from falkirk.recovery.protocol.ports import Checkpoint
 from falkirk.runtime.spark.retry import FAILURES_MAX
 from falkirk.runtime.spark.status import RegionStatus
@@ -100,6 +102,31 @@ def test_a_region_stays_down_after_a_few_spark_applications(
     assert cluster.hosts == FAILURES_MAX * len(bad) + 1
     assert cluster.down.keys() == {*bad}
     assert f"'a' failed {FAILURES_MAX} times without a checkpoint in between: no such n" in cluster.down["a"]
+
+
+@pytest.mark.parametrize("has_run", [True, False])
+def test_a_refusal_of_the_master_ends_only_a_first_start(tmp_path: Path, *, has_run: bool) -> None:
+    """Before, a master that restarted could end an application that had run for weeks."""
+    home, hosts = tmp_path / "home", list[HostSettings]()
+
+    def refused(settings: HostSettings) -> Iterator[int | None]:
+        hosts.append(settings)
+        if len(hosts) == 3:
+            coordinator.stop()
+            yield 0
+        good = RegionStatus(name="good", state="running" if has_run else "starting", last_commit=-1)
+        write_status(home, (good,))
+        yield None
+        write_status(home, (), error=SparkError("MASTER_REFUSED", "the master refuses the connection: closed."))
+        yield EXIT_FATAL
+
+    app = fk.App("shop", kafka="127.0.0.1:1", home=home)
+    settings = RunSettings(file=Path(__file__))
+    coordinator = Coordinator(app, settings, say=lambda text: None, start=lambda home: host_process(refused))
+    coordinator._stopping = Impatient()
+    with nullcontext() if has_run else pytest.raises(SparkError, match="refuses the connection"):
+        coordinator.run()
+    assert len(hosts) == (3 if has_run else 1)
 
 
 def test_without_the_counts_there_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,14 +22,17 @@ from falkirk.spark_setup.spark import ESSENTIAL, kafka_options, missing_settings
 WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
 #: A setting whose default is the needed value.
 SPECULATION = "spark.speculation"
+TRUSTING = {"spark.ssl.rpc.enabled": "true", "spark.ssl.trustStore": "/etc/trusted.jks"}
 NAMED = [name for name in ESSENTIAL if name != SPECULATION]
 
 
 class FakeSession:
     """A session with the given settings, with or without the Kafka connector and a Java module on its class path.
 
-    Args: module: the key of the module, or None.
+    Args: module: the key of the module, or None. Attributes: environment: of the JVM.
     """
+
+    environment: Mapping[str, str] = {}
 
     def __init__(self, settings: dict[str, str], *, connector: bool = True, module: str | None = "ours") -> None:
         self.settings = dict(settings)
@@ -37,7 +40,8 @@ class FakeSession:
         utils = SimpleNamespace(classForName=self.find_class)
         spark = SimpleNamespace(util=SimpleNamespace(Utils=utils))
         self.properties: dict[str, str] = {}
-        system = SimpleNamespace(getProperty=self.properties.get, setProperty=self.properties.__setitem__)
+        properties = {"getProperty": self.properties.get, "setProperty": self.properties.__setitem__}
+        system = SimpleNamespace(**properties, getenv=self.environment.get)
         self._jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=spark)), System=system)
         self._there = {local_spark._CONNECTOR: connector, local_spark._MODULE: module is not None}
         self._there[objects.FILE_SYSTEM] = False
@@ -153,20 +157,34 @@ def test_a_session_that_is_built_with_our_settings_lacks_none() -> None:
 
 
 def started(
-    monkeypatch: pytest.MonkeyPatch, master: str, launch: Mapping[str, str] = {}, **options: Any
-) -> dict[str, str]:
-    """Return the settings with which a new application on this master starts. Args: launch: those before the JVM."""
+    monkeypatch: pytest.MonkeyPatch, master: str, launch: Mapping[str, str] = {}, *,
+    environment: dict[str, str] | None = None, submitted: Mapping[str, str] | None = None, **options: Any,
+) -> dict[str, str]:  # fmt: skip
+    """Return the settings with which a new application on this master starts.
+
+    Args: launch: those before the JVM. environment: gets the variables with which it starts. submitted: the settings
+        that spark-submit was given.
+    """
     built: dict[str, str] = {}
     builder: Any = SimpleNamespace()
     builder.appName = builder.master = lambda _: builder
     builder.config = lambda name, value: built.update({name: value}) or builder  # type: ignore[func-returns-value]
     made: Any = FakeSession(WELL)
-    made.sparkContext = SimpleNamespace(master=master, getConf=lambda: SimpleNamespace(get=built.get))
-    builder.getOrCreate = lambda: made
+    now = lambda name: {**(submitted or {}), **built}.get(name)  # noqa: E731
+    made.sparkContext = SimpleNamespace(master=master, getConf=lambda: SimpleNamespace(get=now))
+
+    def start() -> Any:
+        (environment if environment is not None else {}).update(os.environ)
+        return made
+
+    builder.getOrCreate = start
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(SparkSession, "builder", builder)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    monkeypatch.setattr(local_spark, "_launch_settings", lambda master, data: dict(launch))
+    if submitted is not None:
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+        monkeypatch.setattr(local_spark, "_submitted_with", lambda: dict(submitted))
+    monkeypatch.setattr(local_spark, "_launch_settings", lambda master, data: {"spark.ui.enabled": "false", **launch})
     monkeypatch.setattr(local_spark, "save_calls", lambda session: None)
     monkeypatch.setattr(local_spark.hadoop, "forget_defaults", lambda session: None)
     spark_session("application", master=master, **options)
@@ -241,8 +259,9 @@ def test_executors_of_a_cluster_end_themselves_and_a_local_one_is_the_driver(
         ("yarn", {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}, "true", ["undetected"]),
         ("yarn", {**PROTECTION, "spark.network.crypto.saslFallback": "true"}, "true", ["undetected"]),
         ("yarn", PROTECTION, "true", []),
-        ("k8s://https://a", {"spark.authenticate": "true", "spark.ssl.rpc.enabled": "true"}, "true", []),
-        ("k8s://https://a", {**PROTECTION, "spark.ssl.rpc.enabled": "true"}, "true", []),
+        ("k8s://https://a", {"spark.authenticate": "true", "spark.ssl.rpc.enabled": "true"}, "true", ["certificate"]),
+        ("k8s://https://a", {**PROTECTION, "spark.ssl.rpc.enabled": "true"}, "true", ["certificate"]),
+        ("k8s://https://a", {**PROTECTION, **TRUSTING}, "true", []),
     ],
 )
 def test_calls_are_authenticated_where_spark_makes_up_a_secret_and_warned_of_elsewhere(
@@ -268,7 +287,7 @@ def test_calls_are_authenticated_where_spark_makes_up_a_secret_and_warned_of_els
         ("local-cluster[2,1,1024]", {"spark.ui.enabled": "true"}, None, "127.0.0.1", "false"),
         ("local[4]", {"spark.ui.enabled": "true", "spark.ui.killEnabled": "true"}, None, "127.0.0.1", "true"),
         ("local[4]", {"spark.ui.enabled": "true"}, "10.0.0.7", "10.0.0.7", "false"),
-        ("yarn", {"spark.ui.enabled": "true"}, None, None, None),
+        ("yarn", {"spark.ui.enabled": "true"}, None, None, "false"),
     ],
 )
 def test_sparks_own_page_is_off_and_otherwise_on_loopback(
@@ -279,10 +298,34 @@ def test_sparks_own_page_is_off_and_otherwise_on_loopback(
     monkeypatch.setenv("SPARK_LOCAL_IP", before or "")
     if before is None:
         monkeypatch.delenv("SPARK_LOCAL_IP")
-    built = started(monkeypatch, master, {"spark.ui.enabled": "false"}, conf=given)
+    environment = dict[str, str]()
+    built = started(monkeypatch, master, {"spark.ui.enabled": "false"}, environment=environment, conf=given)
     assert built["spark.ui.enabled"] == given.get("spark.ui.enabled", "false")
-    assert os.environ.get("SPARK_LOCAL_IP") == address
+    assert environment.get("SPARK_LOCAL_IP") == address
+    assert os.environ.get("SPARK_LOCAL_IP") == before, "processes that start later keep theirs"
     assert built.get("spark.ui.killEnabled") == ends_jobs
+
+
+@pytest.mark.parametrize(
+    ("master", "given", "address", "ends_jobs", "is_told"),
+    [
+        ("local[4]", {}, None, "false", True),
+        ("local[4]", {}, "127.0.0.1", "false", False),
+        ("local[4]", {"spark.ui.enabled": "false"}, None, None, False),
+        ("local[4]", {"spark.ui.enabled": "true", "spark.ui.killEnabled": "true"}, None, None, True),
+        ("yarn", {}, None, "false", False),
+    ],
+)
+def test_sparks_own_page_under_spark_submit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, master: str, given: dict[str, str],
+    address: str | None, ends_jobs: str | None, *, is_told: bool,
+) -> None:  # fmt: skip
+    """Regression: there it is on by default, and its JVM has begun, so the page was open and could end jobs."""
+    monkeypatch.setattr(FakeSession, "environment", {} if address is None else {"SPARK_LOCAL_IP": address})
+    built = started(monkeypatch, master, submitted={"spark.master": master, **given})
+    assert built.get("spark.ui.killEnabled") == ends_jobs, "what the user gives has priority"
+    assert "spark.ui.enabled" not in built
+    assert ("Spark's own page" in caplog.text) is is_told
 
 
 TOKENS = "https://login.example.com/token"

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,25 +15,26 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from falkirk import cli
-from falkirk.errors import DefinitionError, FalkirkError, MachineError, SparkError
+from falkirk.errors import DefinitionError, FalkirkError, SparkError
 from falkirk.runtime.supervision.coordinator import Coordinator
 from falkirk.runtime.supervision.settings import HostSettings, RunSettings
-from falkirk.spark_setup import doctor, exposure
+from falkirk.spark_setup import exposure
+from falkirk.spark_setup import secure as connections
 from falkirk.spark_setup import spark as local_spark
 from falkirk.spark_setup.secure import (
     ELSEWHERE,
     PROTECTION,
     SECRET,
-    lacking,
     secure_option_value,
     secure_settings,
-    secure_value,
 )
-from falkirk.spark_setup.submitted import EXECUTOR_SECRET_FILE, defaults, spark_conf
+from falkirk.spark_setup.submitted import EXECUTOR_SECRET_FILE, spark_conf
 from tests.unit.home.test_local_spark import WELL, FakeSession
+from tests.unit.home.test_secret_files import WORD, written
 
-WORD = "0123456789abcdef0123456789abcdeF"
 STANDALONE = "spark://127.0.0.1:1"
+#: The settings of a driver that uses a secret alone.
+DRIVERS = PROTECTION | {exposure.TLS: "false"}
 
 
 @pytest.fixture
@@ -43,71 +43,20 @@ def secret(tmp_path: Path) -> Path:
     return written(tmp_path / "cluster.secret", WORD)
 
 
-def written(file: Path, text: str, mode: int = 0o600) -> Path:
-    file.touch(mode=0o600)
-    file.write_text(text)
-    file.chmod(mode)
-    return file
-
-
-def test_a_file_with_a_secret_is_named_by_its_path(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(secret.parent)
-    assert secure_value(secret.name) == str(secret)
-    assert secure_value("generated") == "generated"
-    written(secret, f"{WORD}\n")
-    assert secure_value(secret) == str(secret), "the last line of a file ends"
-
-
-@pytest.mark.parametrize(
-    ("text", "mode", "why", "advice"),
-    [
-        (WORD, 0o640, "other users can open it", "chmod 600"),
-        (WORD, 0o604, "other users can open it", "chmod 600"),
-        (WORD[1:], 0o600, "at least 32", "openssl rand"),
-        (f"{WORD}\n{WORD}", 0o600, "one line", "openssl rand"),
-        (f"{WORD}\\u0041", 0o600, "letters, digits", "openssl rand"),
-        (f"{WORD}ß", 0o600, "letters, digits", "openssl rand"),
-        (WORD * 200, 0o600, "one line", "openssl rand"),
-        ("", 0o600, "at least 32", "openssl rand"),
-    ],
-)
-def test_a_file_that_protects_nothing_is_refused_and_not_quoted(
-    tmp_path: Path, text: str, mode: int, why: str, advice: str
-) -> None:
-    file = written(tmp_path / "cluster.secret", text, mode)
-    with pytest.raises(MachineError, match=why) as refused:
-        secure_value(file)
-    assert refused.value.condition == "SECRET_FILE_INVALID"
-    assert refused.value.parameters["path"] == str(file)
-    assert advice in refused.value.hint
-    assert text[:31] not in repr(refused.value) + str(refused.value.parameters) or not text
-
-
-def test_no_file_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path, why in ((tmp_path / "nothing", "no such file"), (tmp_path, "not a file")):
-        with pytest.raises(MachineError, match=why):
-            secure_value(path)
-    theirs = written(tmp_path / "theirs", WORD)
-    monkeypatch.setattr(os, "geteuid", lambda: theirs.stat().st_uid + 1)
-    if theirs.stat().st_uid:
-        with pytest.raises(MachineError, match="belongs to user"):
-            secure_value(theirs)
-
-
 @pytest.mark.parametrize("master", [STANDALONE, "local-cluster[2,1,1024]"])
 def test_a_driver_that_shares_a_file(secret: Path, master: str) -> None:
-    assert secure_settings(str(secret), master, {}) == PROTECTION
+    assert secure_settings(str(secret), master, {}) == DRIVERS
 
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://a", "local[4]", "local", "local-cluster[2,1,1024]"])
 def test_a_secret_that_nobody_else_needs_is_generated(master: str) -> None:
-    assert secure_settings("generated", master, {}) == PROTECTION
+    assert secure_settings("generated", master, {}) == DRIVERS
 
 
 def test_the_pods_of_kubernetes_have_their_own_files() -> None:
     driver = f"{SECRET}.driver.file"
     found = secure_settings("/run/s", "k8s://https://a", {})
-    assert found == {**PROTECTION, driver: "/run/s", EXECUTOR_SECRET_FILE: "/run/s"}
+    assert found == {**DRIVERS, driver: "/run/s", EXECUTOR_SECRET_FILE: "/run/s"}
     (name, there), = spark_conf([f"{EXECUTOR_SECRET_FILE}=/etc/s"]).items()  # fmt: skip
     found = secure_settings("/run/s", "k8s://https://a", {name: there})
     assert (found[driver], found[EXECUTOR_SECRET_FILE]) == ("/run/s", "/etc/s")
@@ -128,21 +77,23 @@ def test_a_switch_without_effect_is_refused(value: str, master: str, why: str) -
     assert (refused.value.parameters["value"], refused.value.parameters["master"]) == (value, master)
 
 
-@pytest.mark.parametrize("name", PROTECTION)
+@pytest.mark.parametrize("name", DRIVERS)
 def test_a_setting_that_weakens_it_is_refused(name: str, secret: Path) -> None:
-    given = {name: PROTECTION[name].upper(), "spark.network.crypto.keyFactoryIterations": "9"}
-    assert secure_settings(str(secret), STANDALONE, given)[name] == PROTECTION[name]
+    """Regression: with TLS enabled besides, Spark used TLS alone, and without a trust store any certificate."""
+    given = {name: DRIVERS[name].upper(), "spark.network.crypto.keyFactoryIterations": "9"}
+    assert secure_settings(str(secret), STANDALONE, given)[name] == DRIVERS[name]
     with pytest.raises(DefinitionError) as refused:
         secure_settings(str(secret), STANDALONE, {name: "other"})
     assert refused.value.condition == "SECURE_CONTRADICTED"
     told = refused.value.parameters
-    assert (told["name"], told["found"], told["wanted"]) == (name, "other", PROTECTION[name])
+    assert (told["name"], told["found"], told["wanted"]) == (name, "other", DRIVERS[name])
 
 
 def test_a_second_secret_is_refused_and_not_quoted(secret: Path) -> None:
     with pytest.raises(DefinitionError) as refused:
         secure_settings(str(secret), STANDALONE, {SECRET: "hush"})
     assert refused.value.condition == "SECURE_CONTRADICTED"
+    assert "must not be set with --secure" in str(refused.value)
     assert "hush" not in str(refused.value) + str(refused.value.parameters)
 
 
@@ -186,7 +137,8 @@ class Driver:
 
         monkeypatch.setattr(SparkContext, "_jvm", None)  # another test of this process may have started one
         monkeypatch.setattr(SparkContext, "_ensure_initialized", start)
-        monkeypatch.setattr(local_spark, "_launch_settings", lambda master, data: {"spark.jars": "ours.jar"})
+        launch = {"spark.jars": "ours.jar", "spark.ui.enabled": "false"}
+        monkeypatch.setattr(local_spark, "_launch_settings", lambda master, data: launch)
         for name in ("application_jars", "module_jar", "jar_key"):
             monkeypatch.setattr(local_spark, name, lambda: "ours")
         monkeypatch.setattr(local_spark, "save_calls", lambda session: None)
@@ -231,6 +183,7 @@ def test_a_master_with_another_secret_is_named(secret: Path, monkeypatch: pytest
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as closed:
         address, away = (each.getsockname() for each in (one, closed))
         closed.close()
+        monkeypatch.setattr(connections, "_PAUSE_S", 0.0)
         master = "spark://" + ",".join(f"{host}:{port}" for host, port in (away, address))
 
         def start(refusals: dict[tuple[str, int], str | None]) -> None:
@@ -246,6 +199,33 @@ def test_a_master_with_another_secret_is_named(secret: Path, monkeypatch: pytest
     start({})
 
 
+@pytest.mark.parametrize("answers", [("closed", "closed", None), ("closed",)])
+def test_a_master_that_restarts_does_not_refuse(
+    secret: Path, monkeypatch: pytest.MonkeyPatch, answers: tuple[str | None, ...]
+) -> None:
+    """While it stops, it closes connections, as a master with another secret does."""
+    monkeypatch.setattr(connections, "_PAUSE_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        master = f"spark://127.0.0.1:{server.getsockname()[1]}"
+
+        def start(*answers: str | None) -> int:
+            """Return how often a master with these answers was asked; after them, it does not listen."""
+            asked, module = list[str | None](), Module()
+
+            def refusal(host: str, port: int, settings: Mapping[str, str]) -> str | None:
+                asked.append(answers[len(asked)])
+                if len(asked) == len(answers):
+                    server.close()
+                return asked[-1]
+
+            module.refusal = refusal  # type: ignore[method-assign]
+            Driver(monkeypatch, master, module)
+            local_spark.spark_session("shop", master=master, secure=secret)
+            return len(asked)
+
+        assert start(*answers) == len(answers)
+
+
 def test_a_session_that_runs_can_not_be_protected_later(monkeypatch: pytest.MonkeyPatch) -> None:
     def session(found: Mapping[str, str]) -> Any:
         active: Any = FakeSession(WELL)
@@ -257,10 +237,11 @@ def test_a_session_that_runs_can_not_be_protected_later(monkeypatch: pytest.Monk
         monkeypatch.setattr(local_spark, name, lambda: "ours")
     active = session(PROTECTION)
     assert local_spark.spark_session("shop", secure="generated") is active
-    session(PROTECTION | {exposure.CIPHER: "AES/CTR/NoPadding"})
-    with pytest.raises(SparkError, match=exposure.CIPHER) as refused:
-        local_spark.spark_session("shop", secure="generated")
-    assert refused.value.condition == "SESSION_SETTINGS_MISSING"
+    for name, other in ((exposure.CIPHER, "AES/CTR/NoPadding"), (exposure.TLS, "true")):
+        session(PROTECTION | {name: other})
+        with pytest.raises(SparkError, match=name) as refused:
+            local_spark.spark_session("shop", secure="generated")
+        assert refused.value.condition == "SESSION_SETTINGS_MISSING"
 
 
 def test_the_command_passes_the_path_to_the_host(secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,38 +297,6 @@ def test_a_plan_says_whether_the_connections_are_protected() -> None:
     assert "authenticated and encrypted" in said
     one, other = exposure.described({}.get, STANDALONE)
     assert ("--secure" in one, "--secure" in other) == (True, True)
+    assert ("security.md, A cluster" in one, "security.md, A cluster" in other) == (True, True)
+    assert "security.md, Ports" in exposure.described({}.get, "local[4]")[0]
     assert exposure.described({exposure.AUTHENTICATE: "true", **ours}.get, "local[4]") == ()
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file with Spark's defaults."""
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    return tmp_path / "spark-defaults.conf"
-
-
-def test_the_doctor_checks_the_file_with_the_secret(secret: Path, machine: Path) -> None:
-    assert list(doctor._protection(None)) == []
-    (good,) = doctor._protection(str(secret))
-    assert (good.name, good.ok) == ("secret", True)
-    secret.chmod(0o644)
-    (bad,) = doctor._protection(str(secret))
-    assert not bad.ok
-    assert "other users" in bad.detail
-    assert WORD not in str((good, bad))
-
-
-def test_the_doctor_compares_the_settings_of_a_machine(machine: Path) -> None:
-    lines = [f"{SECRET} {WORD}", *(f"{name} {value}" for name, value in PROTECTION.items())]
-    written(machine, "\n".join(lines))
-    (same,) = doctor._protection(None)
-    assert (same.ok, same.is_advice) == (True, False)
-    written(machine, "\n".join(["# a comment", "", "spark.authenticate=true", f"{SECRET} = {WORD}"]), 0o644)
-    assert defaults() == {"spark.authenticate": "true", SECRET: WORD}
-    shared, differs = doctor._protection(None)
-    assert not shared.ok
-    assert (differs.ok, differs.is_advice) == (True, True)
-    assert exposure.CIPHER in differs.fix
-    assert exposure.AUTHENTICATE not in differs.fix
-    assert WORD not in str((same, shared, differs))
-    assert lacking(defaults().get).keys() == PROTECTION.keys() - {exposure.AUTHENTICATE}

@@ -67,7 +67,7 @@ def test_what_others_can_do_to_the_spark_application_is_said_once(tmp_path: Path
     for _ in range(2):
         coordinator._warn({"exposed": ["passwords cross in clear"]})
         coordinator._warn({})
-    assert said == ["warning: passwords cross in clear (docs/how-to/security.md, Ports)"]
+    assert said == ["warning: passwords cross in clear"]
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -1,6 +1,7 @@
 package org.falkirk;
 
 import java.io.IOException;
+import java.net.ConnectException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -43,7 +44,8 @@ public final class SharedSecret {
    * say only that the master does not respond.
    *
    * @param settings those of the driver that protect its connections
-   * @return why it refuses the connection; null if it answers, or says nothing in time
+   * @return why it refuses the connection; null if it answers, says nothing in time, or does not
+   *     listen. A master that stops or starts can close a connection, too, so a caller should ask again.
    */
   public static String refusal(String host, int port, Map<String, String> settings) {
     SparkConf conf = new SparkConf(false);
@@ -59,8 +61,8 @@ public final class SharedSecret {
       while (first.getCause() != null) {
         first = first.getCause();
       }
-      if (first instanceof TimeoutException) {
-        return null; // perhaps the network: Spark tries again
+      if (first instanceof TimeoutException || first instanceof ConnectException) {
+        return null; // perhaps the network, or a master that starts: Spark tries again
       }
       return String.valueOf(first.getMessage()).lines().findFirst().orElse("");
     } finally {
