@@ -67,7 +67,7 @@ class Shop:
     def delete(self, topic: str) -> None:
         """Delete a topic."""
         self.wire.admin.delete_topics([topic])[topic].result()
-        wait_until(lambda: not self.wire.topics.exists(topic), 30, "it to be deleted")
+        wait_until(lambda: not self.context.topics.exists(topic), 30, "it to be deleted")
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_another_topic_of_the_same_name_gets_nothing(change: str, shop: Shop, sp
     refused(condition, running.deliver, ONE, epoch(spark, 1))
     refused(condition, shop.out(topic).delivered)
     refused(condition, shop.out(topic).deliver, ONE, epoch(spark, 1))
-    assert shop.wire.topics.exists(topic) is (change != "deleted")
+    assert shop.context.topics.exists(topic) is (change != "deleted")
     assert change == "deleted" or shop.ids(topic) == (list(range(ROWS)) if change == "more partitions" else [])
 
 
@@ -223,7 +223,10 @@ def test_readers_do_not_wait_for_an_epoch_that_failed(shop: Shop, spark: "SparkS
     out._confirm = cast(Any, fail)
     with pytest.raises(ZeroDivisionError):
         out.deliver(ZERO, epoch(spark, 0))
-    assert shop.wire.topics.end_positions(topic) == shop.wire.topics.readable_positions(topic)
+    topics = shop.wire.topics
+    wait_until(
+        lambda: topics.readable_positions(topic) == topics.end_positions(topic), 20, "the end of the transaction"
+    )
     assert sum(shop.wire.topics.end_positions(topic).values()) >= ROWS, "the records are there, and do not count"
     assert shop.read(topic) == []
 
