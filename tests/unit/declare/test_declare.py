@@ -35,8 +35,8 @@ def test_public_names() -> None:
     assert fk.__all__ == [
         "Acknowledged", "App", "Clock", "Collection", "Connection", "Console", "DefinitionError", "Delivery", "Delta",
         "Eager", "Ephemeral", "EpochContext", "EpochTopic", "FalkirkError", "Files", "FullHistory", "GuaranteeError",
-        "HomeError", "Http", "Iceberg", "InternalError", "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Registry",
-        "Sink", "Snapshots", "SparkError", "Sql", "Stamped", "StoreError", "Stream", "Tls",
+        "HomeError", "Http", "Iceberg", "InternalError", "Kafka", "Lazy", "LogError", "LogSends", "MachineError",
+        "Registry", "Sink", "Snapshots", "SparkError", "Sql", "Stamped", "StoreError", "Stream", "Tls",
         "UnrecoverableError", "View", "connected_components", "counted", "current_epoch", "deterministic", "fixpoint",
         "join", "latest_value", "map_rows", "pagerank", "read", "sessions", "shortest_paths",
         "spark_session", "stateful", "testing",
