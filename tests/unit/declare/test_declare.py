@@ -34,9 +34,9 @@ def refused(act: Callable[[], Any], condition: str, **parameters: object) -> fk.
 def test_public_names() -> None:
     assert fk.__all__ == [
         "Acknowledged", "App", "Clock", "Collection", "Connection", "Console", "DefinitionError", "Delivery", "Delta",
-        "Eager", "Ephemeral", "EpochContext", "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError",
-        "Http", "Iceberg", "InternalError", "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Registry",
-        "Sink", "Snapshots", "SparkError", "Sql", "Stamped", "StoreError", "Stream", "Tls",
+        "Eager", "Ephemeral", "EpochContext", "EpochTopic", "FalkirkError", "Files", "FullHistory", "GuaranteeError",
+        "HomeError", "Http", "Iceberg", "InternalError", "Kafka", "Lazy", "LogError", "LogSends", "MachineError",
+        "Registry", "Sink", "Snapshots", "SparkError", "Sql", "Stamped", "StoreError", "Stream", "Tls",
         "UnrecoverableError", "View", "connected_components", "counted", "current_epoch", "deterministic", "fixpoint",
         "join", "latest_value", "map_rows", "pagerank", "read", "sessions", "shortest_paths",
         "spark_session", "stateful", "testing",
