@@ -127,7 +127,7 @@ def hanging_batch(clock: MovedClock) -> SupervisedBatch:
 def hanging_releaser(clock: MovedClock) -> EpochReleaser:
     releaser: Any = EpochReleaser.__new__(EpochReleaser)
     releaser._stopping, releaser._thread, releaser._session = threading.Event(), Hanging(clock), object()
-    releaser._group, releaser._comparing = "releases", None
+    releaser._group, releaser._comparing, releaser._targets = "releases", None, {}
     return cast(EpochReleaser, releaser)
 
 
