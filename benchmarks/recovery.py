@@ -36,13 +36,17 @@ from falkirk.spark_setup import broker as local_broker
 START_S = 240.0
 #: Results that were on their way at the kill arrive within this time.
 IN_FLIGHT_S = 0.3
-_KEYS = 40
-_APPLICATION = """
+#: The number of keys of the load.
+KEYS = 40
+#: A keyed count. {place} is for arguments of `fk.App` that name another home.
+COUNT = """
+import os
+
 from pyspark.sql import functions as F
 
 import falkirk as fk
 
-app = fk.App("recovery")
+app = fk.App("recovery"{place})
 app.source("records", fk.Kafka({source!r}, schema="word STRING, n LONG", key="word"))
 
 
@@ -88,7 +92,8 @@ def _measure(
     standby: bool,
 ) -> None:  # fmt: skip
     variant = "standby" if standby else "cold"
-    with _running(folder / variant, bootstrap, settings.rate, standby=standby) as run:
+    with running(folder / variant, bootstrap, COUNT, standby=standby) as run:
+        run.begin(settings.rate)
         times = []
         for _ in range(settings.kills):
             if standby:
@@ -100,11 +105,11 @@ def _measure(
             load = os.getloadavg()[0]
             times.append(run.kill())
             if standby and run.host().pid != used:
-                raise _incomplete("the standby was not used")
+                raise incomplete("the standby was not used")
             say(f"{variant}: first result {times[-1]:.2f} s after kill -9, at a load of {load:.1f}")
         lost, repeated = run.finish()
         if lost or repeated:
-            raise _incomplete(f"{lost} results are lost, {repeated} repeated")
+            raise incomplete(f"{lost} results are lost, {repeated} repeated")
     report.figures |= {
         f"{variant}_first_result_s": round(median(times), 2),
         f"{variant}_first_result_least_s": round(min(times), 2),
@@ -112,18 +117,27 @@ def _measure(
     }
 
 
-class _Run:
-    """A running application under load. Attributes: sent: records. seen: when the result of each one came."""
+class Run:
+    """A running application under load.
+
+    Attributes: source, sink: its topics. sent_at_s: when each record was sent. seen_at_s: when the result of each one
+        came.
+    """
 
     def __init__(self, process: "subprocess.Popen[bytes]", home: Path, bootstrap: str, topics: tuple[str, str]) -> None:
-        self._process, self._home, self._bootstrap, (self._source, self._sink) = process, home, bootstrap, topics
+        self._process, self._home, self._bootstrap, (self.source, self.sink) = process, home, bootstrap, topics
         self.sent_at_s: list[float] = []
         self.seen_at_s: dict[int, float] = {}
         self.repeated = 0
         self._stopping, self._ends = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
 
+    def runs(self) -> bool:
+        """Return whether the coordinator runs."""
+        return self._process.poll() is None
+
     def begin(self, rate: float) -> None:
+        """Begin the load of a keyed count, with so many records per second, and wait for the first result."""
         for work in (lambda: self._produce(rate), self._consume):
             self._threads.append(threading.Thread(target=work, daemon=True))
             self._threads[-1].start()
@@ -137,15 +151,15 @@ class _Run:
         while not self._stopping.wait(max(0.0, began_s + len(self.sent_at_s) / rate - time.monotonic())):
             n = len(self.sent_at_s)
             self.sent_at_s.append(time.monotonic())
-            word = f"w{n % _KEYS}"
-            producer.produce(self._source, key=word, value=json.dumps({"word": word, "n": n}))
+            word, value = record(n)
+            producer.produce(self.source, key=word, value=value)
             producer.poll(0)
         producer.flush()
 
     def _consume(self) -> None:
         options = {"bootstrap.servers": self._bootstrap, "group.id": "bench", "log_level": 0}
         consumer = Consumer({**options, "enable.auto.commit": False})
-        consumer.assign([TopicPartition(self._sink, p, 0) for p in range(2)])
+        consumer.assign([TopicPartition(self.sink, p, 0) for p in range(2)])
         while not self._ends.is_set():
             message = consumer.poll(0.1)
             if message is None or message.error() is not None:
@@ -181,7 +195,7 @@ class _Run:
             share = (_processor_s(tree) - before_s) / (time.monotonic() - began_s)
             return tree[0].pid, round(share, 4), round(sum(p.memory_info().rss for p in tree) / 1e6)
         except psutil.NoSuchProcess as error:
-            raise _incomplete(f"the standby has ended ({error})\n{self._log()}") from error
+            raise incomplete(f"the standby has ended ({error})\n{self._log()}") from error
 
     def _log(self) -> str:
         return "".join(
@@ -218,25 +232,34 @@ class _Run:
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline or self._process.poll() is not None:
-                raise _incomplete(f"there was no sign of {what}")
+                raise incomplete(f"there was no sign of {what}")
             time.sleep(0.02)
 
 
+def record(n: int) -> tuple[str, str]:
+    """Return the key and the value of a record of the load."""
+    word = f"w{n % KEYS}"
+    return word, json.dumps({"word": word, "n": n})
+
+
 @contextlib.contextmanager
-def _running(folder: Path, bootstrap: str, rate: float, *, standby: bool) -> Iterator[_Run]:
+def running(folder: Path, bootstrap: str, application: str, *, standby: bool, place: str = "") -> Iterator[Run]:
+    """Run an application in separate processes, until the end of the block.
+
+    Args: application: its text, with {source}, {sink} and {place}.
+    """
     folder.mkdir()
     tag = uuid.uuid4().hex[:6]
     source, sink = f"records-{tag}", f"counts-{tag}"
     for topic in (source, sink):
         Topics(Connection.of(bootstrap)).create(topic, 2, {})
-    (folder / "app.py").write_text(_APPLICATION.format(source=source, sink=sink))
+    (folder / "app.py").write_text(application.format(source=source, sink=sink, place=place))
     command = [sys.executable, "-m", "falkirk.cli", "run", str(folder / "app.py"), "--kafka", bootstrap]
     command += ["--home", str(folder / "home"), "--standby" if standby else "--no-standby"]
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-    run = _Run(process, folder / "home", bootstrap, (source, sink))
+    run = Run(process, folder / "home", bootstrap, (source, sink))
     try:
-        run.begin(rate)
         yield run
     finally:
         process.send_signal(signal.SIGTERM)
@@ -249,5 +272,6 @@ def _processor_s(tree: list[psutil.Process]) -> float:
     return sum(times.user + times.system for times in (p.cpu_times() for p in tree))
 
 
-def _incomplete(reason: str) -> SparkError:
+def incomplete(reason: str) -> SparkError:
+    """Return the error of a bench that did not measure all."""
     return SparkError("BENCH_INCOMPLETE", f"{reason}.", hint="Run it again on an idle machine.")

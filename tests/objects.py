@@ -1,6 +1,7 @@
-"""An object store for tests: moto's S3 server in a thread of the test process, with faults on request.
+"""An object store for tests, with faults on request: moto's S3 server in a thread of the test process.
 
-moto answers as S3 does and knows its API; the faults are before and behind it, where a network has them.
+With FALKIRK_OBJECTS=s3proxy it is a real server in its own process instead, behind a proxy in the test process. Both
+answer as S3 does; the faults are before and behind them, where a network has them.
 """
 
 import threading
@@ -13,14 +14,19 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+from falkirk.platform.object_data import few_checksums
+from tests.object_server import ObjectServer, is_chosen
+from tests.object_server.forward import Forwarding
+
 BUCKET, KEY, SECRET, REGION = "shop", "key", "secret", "us-east-1"
 #: Decides the fault of a request, from its method and its path with the query: "refuse" answers 503 without doing it,
 #: "repeat" does it and then answers 503 (so the client does it twice), "cut" closes without an answer, "half" does so
-#: in the middle of an upload, "stall" does it when the client has given up and asks again, "deny" answers 403; "" is
-#: none.
+#: in the middle of an upload, "stall" does it when the client has given up and asks again, "slow" after SLOW_S,
+#: "deny" answers 403, "crash" kills the server in the middle of an upload and starts it again; "" is none.
 Fault = Callable[[str, str], str]
 #: A stalled request waits for its repetition for so long at most.
 STALL_S = 60.0
+SLOW_S = 1.0
 #: Without a prefix, as S3 writes it: the client of pyarrow reads names of elements as they stand.
 ElementTree.register_namespace("", "http://s3.amazonaws.com/doc/2006-03-01/")
 
@@ -37,7 +43,8 @@ class _Quiet(WSGIRequestHandler):
 class ObjectStore:
     """A running S3 server with one bucket.
 
-    Attributes: url: of the server. requests: those that arrived, as method and path with query.
+    Attributes: url: of the server. requests: those that arrived, as method and path with query. server: the process of
+        a real server; None: moto.
     """
 
     def __init__(self) -> None:
@@ -45,8 +52,13 @@ class ObjectStore:
         self.fault: Fault = lambda method, path: ""
         #: Keys that listings do not show.
         self.unlisted: Callable[[str], bool] = lambda key: False
+        #: Whether requests with a checksum after their content get 400, as from servers that do not know it.
+        self.knows_checksums = True
         self._arrived = threading.Condition()
-        self._application = DomainDispatcherApplication(create_backend_app)
+        self.server = ObjectServer(KEY, SECRET) if is_chosen() else None
+        self._application: Callable[..., Iterable[bytes]] = (
+            DomainDispatcherApplication(create_backend_app) if self.server is None else Forwarding(self.server)
+        )
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -63,11 +75,12 @@ class ObjectStore:
 
     def system(self, **more: Any) -> S3FileSystem:
         """Return a client."""
-        return S3FileSystem(
-            endpoint_override=self.url, access_key=KEY, secret_key=SECRET, region=REGION,
-            allow_delayed_open=True, retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2),
-            **{"request_timeout": 5.0, **more},
-        )  # fmt: skip
+        with few_checksums():
+            return S3FileSystem(
+                endpoint_override=self.url, access_key=KEY, secret_key=SECRET, region=REGION,
+                allow_delayed_open=True, retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2),
+                **{"request_timeout": 5.0, **more},
+            )  # fmt: skip
 
     @contextmanager
     def failing(self, fault: Fault) -> Iterator[None]:
@@ -92,6 +105,8 @@ class ObjectStore:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+        if self.server is not None:
+            self.server.close()
 
     def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         query = environ.get("QUERY_STRING", "")
@@ -101,9 +116,16 @@ class ObjectStore:
             self.requests.append(request)
             self._arrived.notify_all()
         fault = self.fault(method, path)
-        if fault in ("refuse", "cut", "half", "deny"):
+        if not self.knows_checksums and "HTTP_X_AMZ_TRAILER" in environ:
+            fault = "unknown"
+        if fault == "crash":
+            assert isinstance(self._application, Forwarding), "only a real server can be killed"
+            self._application.crash(environ)
+        if fault in ("refuse", "cut", "half", "deny", "unknown"):
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0) // (2 if fault == "half" else 1))
             return self._refused(start, fault)
+        if fault == "slow":
+            threading.Event().wait(SLOW_S)
         if fault == "stall":
             with self._arrived:
                 times = self.requests.count(request)
@@ -121,6 +143,9 @@ class ObjectStore:
         if fault == "deny":
             start("403 Forbidden", [("Content-Type", "application/xml")])
             return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
+        if fault == "unknown":
+            start("400 Bad Request", [])
+            return [b""]
         # After SlowDown, Spark's client would send a request every other second for a while.
         start("503 Service Unavailable", [("Content-Type", "application/xml")])
         return [b"<Error><Code>ServiceUnavailable</Code><Message>a fault of a test</Message></Error>"]

@@ -15,8 +15,8 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
@@ -52,6 +52,8 @@ _UNUSABLE = re.compile(
     r"MISSING_AUTHENTICATION_TOKEN|NO_SUCH_BUCKET|SIGNATURE_DOES_NOT_MATCH|UNRECOGNIZED_CLIENT|"
     r"\w+ \(HTTP status (?:301|401|403)\))|^Bucket .* not found"
 )
+#: The variable of AWS's clients, and the lock of those who change it.
+_CHECKSUMS, _ENVIRONMENT = "AWS_REQUEST_CHECKSUM_CALCULATION", threading.Lock()
 T = TypeVar("T")
 
 
@@ -73,20 +75,39 @@ def data_at(address: str) -> "ObjectData":
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     try:
         region = region or (resolve_s3_region(key.partition("/")[0]) if endpoint is None else None)
-        system, patient = (
-            S3FileSystem(
-                endpoint_override=endpoint,
-                region=region,
-                request_timeout=_ANSWER_S,
-                connect_timeout=_CONNECT_S,
-                retry_strategy=AwsStandardS3RetryStrategy(max_attempts=tries),
-                allow_delayed_open=True,  # one request for a small file, not three
+        with nullcontext() if endpoint is None else few_checksums():
+            system, patient = (
+                S3FileSystem(
+                    endpoint_override=endpoint,
+                    region=region,
+                    request_timeout=_ANSWER_S,
+                    connect_timeout=_CONNECT_S,
+                    retry_strategy=AwsStandardS3RetryStrategy(max_attempts=tries),
+                    allow_delayed_open=True,  # one request for a small file, not three
+                )
+                for tries in (1, _PART_TRIES)
             )
-            for tries in (1, _PART_TRIES)
-        )
     except OSError as error:
         raise _store_error(address, error) from error
     return ObjectData(system, scheme, key, patient=patient)
+
+
+@contextmanager
+def few_checksums() -> Iterator[None]:
+    """Let clients that are made in the block send checksums only where S3 demands them, as Hadoop's client does.
+
+    By default pyarrow's client sends a CRC-64 after the content of each upload. S3 knows it, and some other servers
+    answer 400. The client takes this from the environment alone, when it is made; a user's value has priority.
+    """
+    if os.environ.get(_CHECKSUMS):
+        yield
+        return
+    with _ENVIRONMENT:
+        os.environ[_CHECKSUMS] = "when_required"
+        try:
+            yield
+        finally:
+            del os.environ[_CHECKSUMS]
 
 
 def _store_error(where: object, error: Exception) -> StoreError:
@@ -177,8 +198,8 @@ class ObjectData(DataPath):
 
     def exists(self) -> bool:
         """See DataPath. A folder without its manifest is not complete."""
-        found = self._ask(lambda: self._system.get_file_info([self.key, f"{self.key}/{COMPLETE_FILE}"]))
-        return any(each.type is FileType.File for each in found)
+        # Below the name of an object, servers that keep objects in files can't look and answer 500.
+        return any(self._is_object(key) for key in (self.key, f"{self.key}/{COMPLETE_FILE}"))
 
     def make(self) -> None:
         """See DataPath."""
@@ -295,6 +316,9 @@ class ObjectData(DataPath):
         with suppress(FileNotFoundError):
             self._ask(lambda: self._system.delete_dir(self.key))
         self._written.forget(self.key)
+
+    def _is_object(self, key: str) -> bool:
+        return bool(self._ask(lambda: self._system.get_file_info(key)).type is FileType.File)
 
     def _rows(self) -> list[str]:
         if self._known is None and not self._written.has_whole(self.key):

@@ -177,20 +177,24 @@ def resolved(kind: JarKind, resolve: Resolver | None = None) -> Path:
 
 
 def resolve_with_ivy(kind: JarKind, folder: Path) -> None:
-    """Download the jars of a kind in ivy.xml into `folder` with pyspark's own Ivy.
+    """Download the jars of a kind in ivy.xml into `folder` with pyspark's own Ivy. Raises: as `retrieve`."""
+    print(f"Downloading {_CONTENT[kind]} (once per machine) …", file=sys.stderr, flush=True)
+    retrieve(_IVY, kind, folder)
+
+
+def retrieve(ivy: Path, configuration: str, folder: Path) -> None:
+    """Download the jars of a configuration in a file of Ivy into `folder`. The caller compares their checksums.
 
     FALKIRK_IVY_SETTINGS names another file of Ivy settings, for example for a mirror.
     Raises: MachineError: `DEPENDENCIES_UNRESOLVED`, with the lines of Ivy that give the reason.
     """
-    java = find_java()
-    print(f"Downloading {_CONTENT[kind]} (once per machine) …", file=sys.stderr, flush=True)
     jars = Path(pyspark.__file__).parent / "jars"
     command = [
-        java.command, "-cp", str(jars / "*"), "org.apache.ivy.Main",
+        find_java().command, "-cp", str(jars / "*"), "org.apache.ivy.Main",
         "-cache", str(folder / "ivy"),
         "-settings", os.environ.get("FALKIRK_IVY_SETTINGS", str(_HERE / "ivysettings.xml")),
-        "-ivy", str(_IVY),
-        "-confs", kind,
+        "-ivy", str(ivy),
+        "-confs", configuration,
         "-retrieve", str(folder / "[artifact]-[revision].[ext]"),
     ]  # fmt: skip
     result = subprocess.run(command, capture_output=True, text=True, check=False)

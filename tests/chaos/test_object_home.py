@@ -1,10 +1,13 @@
 """Applications with their homes in an object store, killed by kill -9 at each of their requests that change data there.
 
 Each run is in a new folder, as on another machine. It takes minutes of CPU time, so FALKIRK_STRIKES runs it: with 1 at
-some requests, with more at each one.
+some requests, with more at each one. With FALKIRK_OBJECTS=s3proxy also, the object store is a real server, which is
+suspended and killed too.
 """
 
+import json
 import os
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +18,7 @@ from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import AGAIN, APPS, START_S, Application
 from tests.integration.homes.once import assert_each_once
 from tests.integration.live import Wire
+from tests.object_server import is_chosen
 from tests.objects import BUCKET, ObjectStore
 from tests.postgres import Postgres
 from tests.support import wait_until
@@ -29,6 +33,10 @@ REQUESTS = 24
 #: Three checkpoints of the live region have about so many.
 LIVE_REQUESTS = 30
 LEASE = ("--wait", "--lease", "6")
+#: Longer than each client waits: Hadoop's gives up after some 80 s, and pyarrow's after 50 s.
+OUTAGE_S = 90.0
+#: The server is killed at these requests that change data.
+CRASHES = (1, 6, 11, 16)
 
 
 class Strike:
@@ -75,6 +83,11 @@ class Machines:
         """Return whether there are as many results as records. The end of a topic also counts transactions."""
         return len(self.wire.rows(self.out)) >= self.sent
 
+    def application(self, number: int) -> Application:
+        """Return the application on the machine of this number."""
+        home = self._folder / f"machine-{number}"
+        return Application(APPS / self._file, self.wire.bootstrap, home, self._environment, *LEASE)
+
     def is_struck(self, application: Application, strike: Strike) -> bool:
         """Send input until a strike; without one, return whether all results are there."""
         if strike.number == 0 and self.are_all_there():
@@ -98,8 +111,7 @@ class Machines:
 
     def _run(self, number: int, is_over: Callable[[Application, Strike], bool]) -> str:
         """Run until the request of this number, or until it is over; return the request."""
-        home = self._folder / f"machine-{number}"
-        application = Application(APPS / self._file, self.wire.bootstrap, home, self._environment, *LEASE)
+        application = self.application(number)
         self.send(ROWS)
         with self.objects.failing(strike := Strike(application, number)):
             application.start()
@@ -129,9 +141,87 @@ def test_every_count_of_a_live_region_is_there_once_after_a_kill_at_any_request(
     """
     machines = Machines(file, broker, postgres, tag, tmp_path)
     machines.strike_each(LIVE_REQUESTS, 7, machines.is_struck)
+    assert_each_count_once(machines)
+
+
+def assert_each_count_once(machines: Machines) -> None:
+    """Compare the counts of a live region with those of all records."""
     found = Counter((row["word"], row["version"]) for row in machines.wire.rows(machines.out))
     words = Counter(f"w{n % 3}" for n in range(machines.sent))
     assert found == Counter((word, n + 1) for word, times in words.items() for n in range(times))
+
+
+@pytest.mark.skipif(not is_chosen(), reason="only a real server can be killed: FALKIRK_OBJECTS=s3proxy")
+@pytest.mark.parametrize("file", ["objects.py", "live_objects.py"])
+def test_a_server_that_is_suspended_or_killed_costs_no_result(
+    broker: Broker, postgres: Postgres, tag: str, tmp_path: Path, file: str
+) -> None:
+    """It stops for longer than each limit of the clients. Batches wait, and the live region works on."""
+    machines, is_live = Machines(file, broker, postgres, tag, tmp_path), file == "live_objects.py"
+    server = machines.objects.server
+    assert server is not None
+    waits = "checkpoints wait for the object store" if is_live else "waiting: the object store"
+    try:
+        with machines.application(1) as application:
+            wait_for_all(machines, application)
+            for outage in (server.suspended, server.down):
+                with outage():
+                    began_s = time.monotonic()
+                    if is_live:
+                        wait_for_all(machines, application)
+                    machines.send(ROWS)
+                    application.wait(
+                        lambda began_s=began_s: (
+                            time.monotonic() > began_s + OUTAGE_S  # type: ignore[misc]
+                            and waits in json.dumps(application.status())
+                        ),
+                        START_S,
+                        waits,
+                    )
+                wait_for_all(machines, application)
+                application.wait(lambda: waits not in json.dumps(application.status()), START_S, "it to be used again")
+            for number in CRASHES:
+                with machines.objects.failing(crash := Crash(number)):
+                    application.wait(lambda crash=crash: is_crashed(machines, crash), START_S, "a crash")  # type: ignore[misc]
+                print(f"{file}: the server was killed at {crash.request}", flush=True)
+                wait_for_all(machines, application)
+        with machines.application(2) as application:
+            wait_for_all(machines, application)
+    finally:
+        machines.objects.close()
+    if is_live:
+        assert_each_count_once(machines)
+    else:
+        assert_each_once(machines.wire.rows(machines.out), machines.sent)
+
+
+def wait_for_all(machines: Machines, application: Application) -> None:
+    """Send records, and wait until all results are there."""
+    machines.send(ROWS)
+    application.wait(machines.are_all_there, START_S, lambda: f"{machines.sent} results")
+
+
+class Crash:
+    """Kills the server at its request of this number that changes data, with half of it. Attributes: request."""
+
+    def __init__(self, number: int) -> None:
+        self._left, self.request = number, ""
+
+    def __call__(self, method: str, path: str) -> str:
+        if method in ("GET", "HEAD") or "/regions/" not in path.replace("%2F", "/"):
+            return ""
+        self._left -= 1
+        if self._left:
+            return ""
+        self.request = f"{method} {path}"
+        return "crash"
+
+
+def is_crashed(machines: Machines, crash: Crash) -> bool:
+    """Send records until the server was killed; return whether it was."""
+    if not crash.request:
+        machines.send(ROWS)
+    return bool(crash.request)
 
 
 def test_every_result_with_a_lookup_is_there_once_after_a_kill_at_any_request(

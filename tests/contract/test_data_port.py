@@ -1,6 +1,7 @@
 """One contract for the port of data, over a local disk and a real S3 server; and the server's faults."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from falkirk.platform import object_data
 from falkirk.platform.copies import has_content
 from falkirk.platform.data import DataPath, local_path
 from falkirk.platform.local_data import LocalData
-from falkirk.platform.object_data import COMPLETE_FILE, WRITTEN, ObjectData
+from falkirk.platform.object_data import COMPLETE_FILE, WRITTEN, ObjectData, data_at
 from falkirk.recovery.decision_store import Store
 from falkirk.runtime.spark.epochs.log import EpochLog
 from falkirk.theory.ids import LogId, Offset
@@ -280,6 +281,30 @@ def test_a_refusal_that_no_wait_mends_is_told_at_once(objects: ObjectStore, remo
             assert len(objects.requests) - before <= 2
     missing = ObjectData(objects.system(), "s3a", "no-such-bucket/shop")
     assert outcome(lambda: (missing / "note.json").write_text("text")) == "DATA_UNUSABLE"
+
+
+def test_nothing_is_asked_below_the_name_of_an_object(objects: ObjectStore, remote: ObjectData) -> None:
+    """Regression: servers that keep objects in files answer 500 to that, so the store was away for good."""
+    note = remote / "schemas.json"
+    note.write_text("{}")
+    with objects.failing(lambda method, path: "refuse" if "schemas.json/" in path.replace("%2F", "/") else ""):
+        assert note.exists()
+
+
+def test_a_server_that_knows_no_checksums_is_used(
+    objects: ObjectStore, remote: ObjectData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: each upload to it was refused with 400, as pyarrow's client adds a CRC-64 by default."""
+    for name, value in objects.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(objects, "knows_checksums", False)
+    note = data_at(str(remote)) / "note.json"
+    note.write_text("text")
+    assert note.read_text() == "text"
+    assert "AWS_REQUEST_CHECKSUM_CALCULATION" not in os.environ, "other clients of the process keep theirs"
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported")
+    chosen = data_at(str(remote)) / "note.json"
+    assert outcome(lambda: chosen.write_text("text")) == "DATA_AWAY", "the user's choice has priority"
 
 
 def test_a_job_without_a_list_of_its_files_is_refused(remote: ObjectData) -> None:

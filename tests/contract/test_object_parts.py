@@ -7,9 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyarrow.fs import FileSelector, FileType
 
 from falkirk.platform.object_data import WRITTEN, ObjectData, data_at
+from falkirk.recovery.decision_store import Store
+from falkirk.theory.ids import BatchId
 from tests.objects import BUCKET, ObjectStore
+from tests.support import wait_until
+from tests.unit.live.machines import Machine
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +76,40 @@ def test_a_read_of_rows_survives_a_request_that_fails_once(
     with objects.failing(lambda method, path: once.pop() if once else ""):
         assert parquet.read_table(files[0], filesystem=system).equals(rows)
     assert not once
+
+
+def test_deleted_checkpoints_leave_no_object(objects: ObjectStore, tmp_path: Path) -> None:
+    """Regression: for each folder in which an object was deleted, pyarrow left an empty object, at each checkpoint."""
+    data, store = ObjectData(objects.system(), "s3a", f"{BUCKET}/left"), Store(tmp_path / "decisions.db")
+
+    def left() -> set[str]:
+        """Return the folders without files: each is an object."""
+        found = objects.system().get_file_info(FileSelector(data.key, recursive=True))
+        around = {str(parent) for each in found if each.type is FileType.File for parent in Path(each.path).parents}
+        return {each.path for each in found if each.type is FileType.Directory} - around
+
+    first = Machine(tmp_path, store, "first", data)
+    first.begin()
+    for batch in range(4):
+        first.commit(batch)
+    (first.spark / "state/0/0/1_a0.changelog").unlink()  # by Spark's maintenance
+    first.commit(4)
+    (tmp_path / "a").write_text("of a former version, or of an upload that was cut off")
+    for name in ("former/1-1/state/a", "former/2-1/state/a"):
+        (data / name).copy_from(tmp_path / "a")
+    (data / "former/1-1/state/a").delete()
+    assert left(), "the client leaves them"
+    first.files.keep_only([BatchId(4)])
+    second = Machine(tmp_path, store, "second", data)
+    assert second.begin(4) is None
+    second.commit(5)
+    (second.spark / "state/0/1/1_b0.changelog").unlink()
+    second.commit(6)
+    second.files.keep_only([BatchId(6)])
+
+    def is_clean() -> bool:
+        return not left() and set(data.listed()) == {file.place for file in store.state_files("r")}
+
+    wait_until(is_clean, 4, lambda: f"the deletions; left: {left()}, {data.listed()}")
+    assert Machine(tmp_path, store, "third", data).begin(6) is None
+    store.close()

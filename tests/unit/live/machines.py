@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from falkirk.platform.data import DataPath
 from falkirk.platform.local_data import LocalData
 from falkirk.recovery.decision_store import Store
 from falkirk.runtime.spark.live.shared_checkpoints import SharedCheckpoints
@@ -11,10 +12,13 @@ from tests.unit.live.test_checkpoint_files import write, write_batch
 
 
 class Machine:
-    """A machine with its own working copy. All machines of a test have one object store and one database."""
+    """A machine with its own working copy. All machines of a test have one object store and one database.
 
-    def __init__(self, place: Path, store: Store, name: str) -> None:
-        self.spark, self.data = place / name, LocalData(place / "objects")
+    Args: data: the folder of the region there; None: a local one in its place.
+    """
+
+    def __init__(self, place: Path, store: Store, name: str, data: DataPath | None = None) -> None:
+        self.spark, self.data = place / name, LocalData(place / "objects") if data is None else data
         self.may_delete = True
         self.files = SharedCheckpoints(
             "r", self.spark, self.data, store, LogId("pages"), may_delete=lambda: self.may_delete

@@ -137,7 +137,8 @@ class SharedCheckpoints(CheckpointFiles):
         for file in unneeded:
             del self._files[file.path, file.first]
         if unneeded:
-            BackgroundCall(partial(self._delete, [file.place for file in unneeded]))
+            kept = {file.folder for file in (*self._files.values(), *tuple(self._sent.values()))}
+            BackgroundCall(partial(self._delete, _with_folders([file.place for file in unneeded], kept)))
 
     # -- restoring ----------------------------------------------------------------------------------------------------
 
@@ -189,19 +190,28 @@ class SharedCheckpoints(CheckpointFiles):
         Args: own: the folder of this incarnation, which has files without a record.
         """
         try:
-            found = self._data.listed()
+            found, folders = self._data.listed(), {child.name for child in self._data.children()}
             self._store.require_charge()
-            known = {file.place for file in self._store.state_files(self._name)}
+            known = self._store.state_files(self._name)
         except StoreError as error:
             log.warning("%s: its old files can't be listed, which the next start tries again: %s", self._name, error)
             return
-        if self._own == own:
-            self._delete(name for name in found if name not in known and not name.startswith(f"{own}/"))
+        if self._own != own:
+            return
+        places, needed = {file.place for file in known}, {file.folder.partition("/")[0] for file in known} | {own}
+        left = [name for name in found if name not in places and name.partition("/")[0] in {*needed, name} - {own}]
+        gone = [f"{name}/" for name in sorted(folders - needed - set(found))]
+        self._delete([*gone, *_with_folders(left, {file.folder for file in known})])
 
     def _delete(self, places: Iterable[str]) -> None:
-        """Delete objects. After an error, the next start deletes the others."""
+        """Delete objects and folders; a folder ends with a slash. After an error, the next start deletes the others."""
         with suppress(StoreError):
-            in_parallel([(self._data / place).delete for place in places])
+            in_parallel(
+                [
+                    (self._data / place.rstrip("/")).remove if place.endswith("/") else (self._data / place).delete
+                    for place in places
+                ]
+            )
 
     # -- saving -------------------------------------------------------------------------------------------------------
 
@@ -291,6 +301,20 @@ class SharedCheckpoints(CheckpointFiles):
             return
         size, checksum = (self._data / f"{own}/{name}").copy_from(path)
         sent[name] = StateFile(path=name, folder=own, size=size, checksum=checksum, first=BatchId(-1))
+
+
+def _with_folders(places: Iterable[str], kept: Collection[str]) -> list[str]:
+    """Return objects to delete; those in the folder of a try that is not kept become this folder, with a slash.
+
+    For each object that it deletes, pyarrow leaves an empty one with the name of its folder. For a folder, it leaves
+    one for the folder around it alone, here that of the incarnation.
+    """
+    found = dict[str, None]()
+    for place in places:
+        parts = place.split("/")
+        folder = "/".join(parts[:2])
+        found[place if len(parts) < 3 or folder in kept else f"{folder}/"] = None
+    return list(found)
 
 
 def _differs(path: Path, known: StateFile) -> bool:
