@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from falkirk.spark_setup.lists import with_options
 from falkirk.spark_setup.spark import KAFKA_SOURCE
 from falkirk.theory.offsets import offsets_to_json
 
@@ -34,7 +35,7 @@ def spark_records(
     begin = "earliest" if first is None else _positions(topic, first)
     end = {} if last is None else {"endingOffsets": _positions(topic, last)}
     options = _options(client, topic, begin, headers=headers, committed=committed)
-    return session.read.format(KAFKA_SOURCE).options(**options, **end, **(more or {})).load()
+    return with_options(session.read.format(KAFKA_SOURCE), {**options, **end, **(more or {})}).load()
 
 
 def stream(

@@ -157,7 +157,7 @@ def test_without_the_mechanism_it_is_not(
     cut_in_half(application(tag, home), broker, numbers)
     if mechanism == "places by content":
         by_chance = F.row_number().over(Window.partitionBy("partition").orderBy(F.rand())).cast("long")
-        monkeypatch.setattr(TopicTarget, "_by_content", lambda self: by_chance)
+        monkeypatch.setattr(TopicTarget, "_by_content", property(lambda self: by_chance))
     else:
         monkeypatch.setattr(TopicTarget, "_found", lambda self: {})
     query = run_here(application(tag, home), Connection.of(broker.bootstrap))

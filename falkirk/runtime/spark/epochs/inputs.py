@@ -1,10 +1,10 @@
 """Inputs: the DataFrames with exactly the rows of one epoch of a batch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -20,7 +20,7 @@ from falkirk.runtime.spark.causes import objects_away, objects_unusable
 from falkirk.runtime.spark.context import Context
 from falkirk.runtime.spark.epochs.files import FileLog, RefusedFile
 from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
-from falkirk.runtime.spark.epochs.observed import job
+from falkirk.runtime.spark.epochs.observed import Observed, job
 from falkirk.runtime.spark.rows import RAW_BYTES_MAX, without
 from falkirk.steps.batch.in_epoch import empty
 from falkirk.steps.dataframes.names import BAD, STAMP
@@ -49,7 +49,7 @@ class Bad:
 
     topic: str
     records: DataFrame
-    counted: Observation
+    counted: Observed
     length: int | None
 
 
@@ -62,6 +62,13 @@ class FitColumns:
     def __init__(self) -> None:
         self.is_good = frames.is_good()
         self.counts = F.count("*").alias("read"), F.count_if(F.col(BAD).isNotNull()).alias("bad"), job()
+        self._kept: dict[LogId, list[Column]] = {}
+
+    def kept(self, log: LogId, names: Sequence[str]) -> list[Column]:
+        """Return the columns of an input with these names, which do not change from epoch to epoch."""
+        if log not in self._kept:
+            self._kept[log] = [F.col(f"`{name}`") for name in names]
+        return self._kept[log]
 
 
 class Inputs:
@@ -173,13 +180,13 @@ class Inputs:
         """
         data = frame.data
         if may_fail:
-            counted = Observation()
-            data = data.observe(counted, *self._fit.counts)
+            counted = Observed(data, self._fit.counts)
+            data = counted.data
             self.bad.append(Bad(topic=given.log, records=frame.data, counted=counted, length=length))
         stamp = (
             [stamp_column(given, F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"), row)] if given.stamped else []
         )
-        return data.where(self._fit.is_good).select(*[F.col(f"`{c}`") for c in frame.columns], *stamp)
+        return data.where(self._fit.is_good).select(*self._fit.kept(given.log, frame.columns), *stamp)
 
 
 def refuse_damaged(batch: Batch, epoch: Epoch, logs: Mapping[LogId, EpochLog]) -> None:

@@ -1,9 +1,11 @@
-"""Observed: reads the counts that Spark makes while it runs a job."""
+"""Observed: rows of which Spark computes aggregates, such as counts, while a job reads them."""
 
-import time
-from typing import Any
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, cast
 
-from pyspark.sql import Column, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 #: Spark publishes an observation shortly after the end of its job, within this time.
@@ -19,17 +21,29 @@ def job() -> Column:
     return F.current_timestamp().alias("job")
 
 
-def observed(observation: Observation) -> dict[str, Any] | None:
-    """Return the observation of a finished job, or None if Spark does not publish it.
+class Observed:
+    """Rows that are observed. Spark's `Observation` costs three times as many calls to the JVM.
 
-    The first job with the observation counts, even if that job failed. If a shuffle of the job has given no rows, Spark
-    leaves out the rest of the plan, and the observation with it. Then it publishes an empty one.
+    Args: columns: the aggregates, with names.
+
+    Attributes: data: the rows.
     """
-    future = observation._jo.future()  # type: ignore[union-attr]  # it was used
-    deadline = time.monotonic() + OBSERVED_S
-    while not future.isCompleted():
-        if time.monotonic() > deadline:
-            return None
-        time.sleep(0.005)
-    jvm_observation: Any = observation._jo
-    return observation.get if jvm_observation.getRow().length() else None
+
+    def __init__(self, rows: DataFrame, columns: Sequence[Column]) -> None:
+        jvm = cast(Any, rows.sparkSession)._jvm
+        self._there = jvm.org.falkirk.Observed(rows._jdf, [cast(Any, column)._jc for column in columns])
+        self.data = DataFrame(self._there.data(), rows.sparkSession)
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the observation in plans."""
+        return str(self._there.name())
+
+    def values(self) -> dict[str, Any] | None:
+        """Return the values of a finished job by name, or None if Spark does not publish them.
+
+        The first job that reads the rows counts, even if that job failed. If a shuffle of the job has given no rows,
+        Spark leaves out the rest of the plan, and the observation with it. Then it publishes an empty one.
+        """
+        found = self._there.values(round(OBSERVED_S * 1000))
+        return (None if found is None else json.loads(found)) or None

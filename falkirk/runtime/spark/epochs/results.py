@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.declare.cut import SLICE
@@ -13,7 +13,7 @@ from falkirk.plan.batch import Batch
 from falkirk.runtime.spark.epochs.computed import Computed
 from falkirk.runtime.spark.epochs.inputs import PLACE_BITS, ROW, Bad, dead_letters
 from falkirk.runtime.spark.epochs.log import EpochLog
-from falkirk.runtime.spark.epochs.observed import job, observed
+from falkirk.runtime.spark.epochs.observed import Observed, job
 from falkirk.steps.dataframes.names import STAMP
 
 #: Operators that read all of their input. An operator that is not listed may stop early: a limit, a join with nothing
@@ -50,12 +50,12 @@ class Results:
 
     def write(self, name: str, computed: Computed, partitions: Iterable[int] = ()) -> Written:
         """Write the results of an epoch into a folder. Args: partitions: those of the topics that the epoch reads."""
-        folder, counted = self._epochs.path(name), Observation()
+        folder, times = self._epochs.path(name), self._newest(partitions)
         placed = computed.result.withColumn(ROW, self._place)
-        times = self._newest(partitions)
-        writer = placed.observe(counted, *self._counts, *times.values()).write
+        counted = Observed(placed, [*self._counts, *times.values()])
+        writer = counted.data.write
         folder.write(writer.partitionBy(SLICE) if self._batch.sorts is not None else writer)
-        seen = observed(counted)
+        seen = counted.values()
         newest = None if seen is None else {p: int(seen[p]) for p in times if seen[p] is not None}
         dead = self._write_dead(name, self._refused(computed, seen))
         return Written(rows=folder.count_rows() if seen is None else int(seen["rows"]), dead=dead, newest=newest)
@@ -72,9 +72,9 @@ class Results:
 
         Args: deliver: returns the results that are too large.
         """
-        counted = Observation()
-        too_large = deliver(computed.result.observe(counted, *self._counts))
-        rows = observed(counted)
+        counted = Observed(computed.result, self._counts)
+        too_large = deliver(counted.data)
+        rows = counted.values()
         refused = self._refused(computed, rows)
         dead = self._write_dead(name, refused if too_large is None else [*refused, too_large.drop(ROW)])
         return Written(rows=computed.result.count() if rows is None else int(rows["rows"]), dead=dead)
@@ -103,7 +103,7 @@ def _count(bad: Bad, computed: Computed, written: dict[str, Any] | None) -> int 
     """
     if not any(_reads(plan, bad) for plan in (computed.plan, *computed.ran)):
         return None
-    found = observed(bad.counted)
+    found = bad.counted.values()
     if found is None:
         return None
     if found["read"] == bad.length:
@@ -113,12 +113,8 @@ def _count(bad: Bad, computed: Computed, written: dict[str, Any] | None) -> int 
 
 
 def _reads(plan: str, bad: Bad) -> bool:
-    return f"CollectMetrics {_name(bad.counted)}," in plan
+    return f"CollectMetrics {bad.counted.name}," in plan
 
 
 def _reads_all(plan: str) -> bool:
     return _SUBQUERY.search(plan) is None and _READING_ALL.issuperset(_OPERATOR.findall(plan))
-
-
-def _name(observation: Observation) -> str:
-    return str(observation._jo.name())  # type: ignore[union-attr]  # it was used

@@ -23,7 +23,7 @@ from typing import Protocol
 
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JNetworkError
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, StructType
 
@@ -37,7 +37,7 @@ from falkirk.platform import private
 from falkirk.platform.disk import is_full
 from falkirk.platform.durable import sync
 from falkirk.runtime.spark.epochs.inputs import ROW
-from falkirk.runtime.spark.epochs.observed import observed
+from falkirk.runtime.spark.epochs.observed import Observed
 from falkirk.runtime.spark.rows import NOT_WRITTEN
 from falkirk.runtime.spark.sinks.asking import Asking
 from falkirk.runtime.spark.sinks.target import outside_years, row_letters, sorted_by_place
@@ -212,9 +212,10 @@ class LakeTarget:
             return known
         folder = self._folder_of(data, epoch) / f"{epoch:010d}-{uuid.uuid4().hex[:8]}"
         hidden = {f"{_HIDDEN}{i}": name for i, name in enumerate(self._columns)}
-        counted, fit = Observation(), rows
+        counted, fit = None, rows
         if unfit is not None:
-            fit = rows.observe(counted, F.count_if(unfit.isNotNull()).alias("unfit")).where(unfit.isNull())
+            counted = Observed(rows, [F.count_if(unfit.isNotNull()).alias("unfit")])
+            fit = counted.data.where(unfit.isNull())
         placed = fit.repartition(*[F.col(f"`{c}`") for c in self._columns]) if hidden and not few else fit
         ordered = (sorted_by_place(fit, few=True) if few else placed).drop(ROW)
         named = ordered.withColumns({column: _in_a_name(name) for column, name in hidden.items()})
@@ -228,7 +229,7 @@ class LakeTarget:
             epoch=epoch,
             folder=folder,
             files=tuple(file for file in files if file.rows),
-            lacks_rows=unfit is not None and _is_any(rows, unfit, counted),
+            lacks_rows=unfit is not None and counted is not None and _is_any(rows, unfit, counted),
         )
         return self._attempt
 
@@ -283,9 +284,9 @@ def _reason(column: str, fault: str) -> Column:
     return F.lit(f"{NOT_WRITTEN}column {column} {fault}, and the table is partitioned by it")
 
 
-def _is_any(rows: DataFrame, unfit: Column, counted: Observation) -> bool:
+def _is_any(rows: DataFrame, unfit: Column, counted: Observed) -> bool:
     """Return whether a row is unfit. Args: counted: by the job that has written the others."""
-    found = observed(counted)
+    found = counted.values()
     return not rows.where(unfit.isNotNull()).isEmpty() if found is None else bool(found["unfit"])
 
 

@@ -2,9 +2,11 @@
 already in the topic. The last record of each partition says which epoch was interrupted."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Kafka
@@ -16,7 +18,7 @@ from falkirk.runtime.spark import fence
 from falkirk.runtime.spark.attempts import first_attempt_only
 from falkirk.runtime.spark.context import Context, Storage
 from falkirk.runtime.spark.epochs.inputs import ROW
-from falkirk.runtime.spark.epochs.observed import observed
+from falkirk.runtime.spark.epochs.observed import Observed
 from falkirk.runtime.spark.outputs import last_records, own_back_to
 from falkirk.runtime.spark.rows import encoded, record_key, record_partition, too_large
 from falkirk.runtime.spark.signed import header_text, signed_header
@@ -26,6 +28,22 @@ from falkirk.spark_setup.spark import tells_observed
 from falkirk.theory.ids import EpochNumber, Incarnation, Offsets
 
 _ALL_ROWS = (1 << 63) - 1
+#: The number of a row's epoch.
+_EPOCH = "__falkirk_epoch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Columns:
+    """The columns that make records of rows which are grouped by partition. Each column costs calls to the JVM.
+
+    Args: reason: why a row can't be a record, or null. fits: it can. counts: observed meanwhile. sent: as `write` takes
+        them.
+    """
+
+    reason: Column
+    fits: Column
+    counts: list[Column]
+    sent: list[Column]
 
 
 class TopicTarget:
@@ -42,8 +60,9 @@ class TopicTarget:
         self._last: dict[int, tuple[EpochNumber, int]] | None = None
         self._ends: Offsets = {}
         self._partitions: int | None = None
-        #: The columns by whether rows already have places. Made once, because each column costs calls to the JVM.
-        self._columns: dict[bool, list[Column]] = {}
+        #: The columns by whether rows already have places, and by the topic's limit. All epochs use them.
+        self._parting: dict[bool, list[Column]] = {}
+        self._columns: dict[int, _Columns] = {}
 
     def visible(self) -> EpochNumber:
         """See Target."""
@@ -83,7 +102,7 @@ class TopicTarget:
         Raises: SparkError: `RELEASE_FAILED`: some records may be there, in order.
         """
         facts = self._facts()
-        parted = self._parted(rows, facts, few=few)
+        parted = self._parted(epoch, rows, facts, few=few)
         try:
             return self._deliver(epoch, parted.sortWithinPartitions("partition", ROW), facts)
         except SPARK_ERRORS as error:
@@ -97,8 +116,10 @@ class TopicTarget:
         Raises: LogError: as `deliver`. Errors of the computation, which the topic has not caused.
         """
         facts = self._facts()
-        return self._deliver(epoch, self._parted(rows, facts, few=few).withColumn(ROW, self._by_content()), facts)
+        placed = self._parted(epoch, rows, facts, few=few).withColumn(ROW, self._by_content)
+        return self._deliver(epoch, placed, facts)
 
+    @cached_property
     def _by_content(self) -> Column:
         return F.row_number().over(Window.partitionBy("partition").orderBy("key", "value")).cast("long")
 
@@ -117,42 +138,51 @@ class TopicTarget:
         assert isinstance(self._place, Context), "an application at rest releases nothing"
         return self._place
 
-    def _parted(self, rows: DataFrame, facts: TopicFacts, *, few: bool) -> DataFrame:
+    def _parted(self, epoch: EpochNumber, rows: DataFrame, facts: TopicFacts, *, few: bool) -> DataFrame:
         """Return rows in the form of the topic's records, grouped by partition."""
         placed = ROW in rows.columns
-        if placed not in self._columns:
+        if placed not in self._parting:
             made = _as_they_are() if self._encoded else _encoded(rows.columns, self._to)
             deciding = [F.col(ROW)] if self._encoded else _deciding(rows.columns, self._to, made[1])
-            self._columns[placed] = [*made, record_partition(deciding, facts.partitions).cast("int").alias("partition")]
-        data = rows.select(*self._columns[placed])
+            self._parting[placed] = [*made, record_partition(deciding, facts.partitions).cast("int").alias("partition")]
+        data = rows.select(*self._parting[placed], F.lit(str(epoch)).alias(_EPOCH))
         return data.coalesce(1) if few else data.repartition(facts.partitions, "partition")
 
     def _deliver(self, epoch: EpochNumber, data: DataFrame, facts: TopicFacts) -> DataFrame | None:
-        reason = F.coalesce("unfit", too_large("value", "key", facts.max_message_bytes))
-        unfit = reason.isNotNull()
-        counted = Observation()
-        self._send(epoch, data.observe(counted, F.count_if(unfit).alias("unfit")).where(~unfit), facts)
-        found = observed(counted) if tells_observed(data.sparkSession) else None
+        columns = self._columns_for(facts)
+        counted = Observed(data, columns.counts)
+        self._send(epoch, counted.data.where(columns.fits), facts)
+        found = counted.values() if tells_observed(data.sparkSession) else None
+        unfit = ~columns.fits
         if data.where(unfit).isEmpty() if found is None else found["unfit"] == 0:
             return None
-        return letters(data.where(unfit), F.col("key"), reason, self._topic, epoch, F.col("text"))
+        return letters(data.where(unfit), F.col("key"), columns.reason, self._topic, epoch, F.col("text"))
+
+    def _columns_for(self, facts: TopicFacts) -> _Columns:
+        limit = facts.max_message_bytes
+        if limit not in self._columns:
+            reason = F.coalesce("unfit", too_large("value", "key", limit))
+            stamp = [F.lit(0), F.lit(0), F.col(_EPOCH), F.col(ROW)]
+            text = header_text(self._context.home.identity, Incarnation(1), stamp, F.lit(0))
+            signing_key = F.lit(self._context.signing_key.of(self._topic, fence.RELEASE))
+            key, value = F.col("key").cast("binary"), F.col("value").cast("binary")
+            header = signed_header(signing_key, text, F.col("partition"), key, value).alias("header")
+            to = first_attempt_only(F.lit(self._topic)).alias("topic")
+            self._columns[limit] = _Columns(
+                reason=reason, fits=reason.isNull(), counts=[F.count_if(reason.isNotNull()).alias("unfit")],
+                sent=[to, F.col("partition"), key.alias("key"), value.alias("value"), header],
+            )  # fmt: skip
+        return self._columns[limit]
 
     def _send(self, epoch: EpochNumber, data: DataFrame, facts: TopicFacts) -> None:
         """Send the rows of an epoch that are not in the topic yet: (key, value, partition, ROW), in order."""
-        there, identity = self._found(), self._context.home.identity
+        there = self._found()
         self._last = None  # until the job has finished, only the topic has the position
         all_out = [p for p, last in there.items() if last >= (epoch, _ALL_ROWS)]
         data = data.where(~F.col("partition").isin(all_out)) if all_out else data
         if cut_off := [p for p, last in there.items() if (epoch, 0) <= last < (epoch, _ALL_ROWS)]:
             data = self._without_those_there(data, epoch, cut_off)
-        stamp = [F.lit(0), F.lit(0), F.lit(int(epoch)), F.col(ROW)]
-        text = header_text(identity, Incarnation(1), stamp, F.lit(0))
-        signing_key = F.lit(self._context.signing_key.of(self._topic, fence.RELEASE))
-        key, value = F.col("key").cast("binary"), F.col("value").cast("binary")
-        header = signed_header(signing_key, text, F.col("partition"), key, value).alias("header")
-        to = first_attempt_only(F.lit(self._topic)).alias("topic")
-        records = data.select(to, "partition", key.alias("key"), value.alias("value"), header)
-        write(self._context, self._topic, records, facts.max_message_bytes)
+        write(self._context, self._topic, data.select(*self._columns_for(facts).sent), facts.max_message_bytes)
         # If this is an older epoch that is sent again, the topic may already have later ones.
         self._last = {p: max(there.get(p, (epoch, 0)), (epoch, _ALL_ROWS)) for p in range(facts.partitions)}
 

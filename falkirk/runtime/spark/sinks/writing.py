@@ -22,6 +22,7 @@ from falkirk.errors.conditions.spark import SESSION_LOST_RELEASE
 from falkirk.runtime.spark import fence, lanes
 from falkirk.runtime.spark.context import Context, Storage, Writers
 from falkirk.runtime.spark.settling import settled_ends
+from falkirk.spark_setup.lists import with_options
 from falkirk.spark_setup.spark import writes_elsewhere
 from falkirk.theory.ids import Incarnation, LogId, Offsets
 
@@ -87,7 +88,7 @@ def write(context: Context, topic: str, rows: DataFrame, limit_bytes: int) -> No
     region = lanes.of_jobs(topic)
     producer = fence.producer_options(context, f"release-{topic}", fence.RELEASE, limit_bytes, limit_bytes)
     options = lanes.job_options(context, region, opened.incarnation, opened.lanes, producer, opened.token)
-    rows.write.format(lanes.JOB).options(**options).option("job", str(opened.jobs)).mode("append").save()
+    with_options(rows.write.format(lanes.JOB), {**options, "job": str(opened.jobs)}).mode("append").save()
     context.writers[topic] = opened
     context.failed_writers.discard(topic)
 

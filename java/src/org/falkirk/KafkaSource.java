@@ -1,13 +1,16 @@
 package org.falkirk;
 
 import java.lang.reflect.Field;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.Supplier;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.Batch;
@@ -18,14 +21,20 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.kafka010.KafkaBatch;
+import org.apache.spark.sql.kafka010.KafkaBatchInputPartition;
 import org.apache.spark.sql.kafka010.KafkaBatchReaderFactory;
 import org.apache.spark.sql.kafka010.KafkaMicroBatchStream;
+import org.apache.spark.sql.kafka010.KafkaOffsetRange;
 import org.apache.spark.sql.kafka010.KafkaOffsetRangeLimit;
 import org.apache.spark.sql.kafka010.KafkaSourceOffset;
 import org.apache.spark.sql.kafka010.KafkaSourceProvider;
+import org.apache.spark.sql.kafka010.KafkaSourceProvider$;
+import org.apache.spark.sql.kafka010.SpecificOffsetRangeLimit;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Function1;
+import scala.Option;
 import scala.collection.immutable.Map$;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
@@ -43,6 +52,8 @@ import scala.runtime.AbstractFunction1;
 public final class KafkaSource extends KafkaSourceProvider {
   /** The option of a query that begins behind records that were deleted. */
   static final String SKIPS_DELETED = "skipDeleted";
+  /** Options with which Spark divides the offsets of a partition among several tasks. */
+  private static final Set<String> DIVIDE = Set.of("minPartitions", "maxRecordsPerPartition");
   /** The first millisecond of year 1, and the last one of year 9999, since 1970. */
   static final long FIRST_MS = -62_135_596_800_000L, LAST_MS = 253_402_300_799_999L;
 
@@ -107,7 +118,7 @@ public final class KafkaSource extends KafkaSourceProvider {
       return new Batch() {
         @Override
         public InputPartition[] planInputPartitions() {
-          return batch.planInputPartitions();
+          return batch instanceof KafkaBatch exact ? partitions(exact) : batch.planInputPartitions();
         }
 
         @Override
@@ -156,16 +167,44 @@ public final class KafkaSource extends KafkaSourceProvider {
     }
   }
 
+  /**
+   * Returns what the tasks of a job read. If its options name the first and the last offset of each partition, there is
+   * nothing to ask the broker for. Spark would make a client of the broker for each job, and ask all the same.
+   */
+  static InputPartition[] partitions(KafkaBatch batch) {
+    Map<TopicPartition, Object> first = named(of(batch, "startingOffsets")), last = named(of(batch, "endingOffsets"));
+    CaseInsensitiveMap<String> options = of(batch, "sourceOptions");
+    if (first.isEmpty() || !first.keySet().equals(last.keySet()) || DIVIDE.stream().anyMatch(options::contains)) {
+      return batch.planInputPartitions();
+    }
+    Map<String, Object> client = KafkaSourceProvider.kafkaParamsForExecutors(
+        of(batch, "specifiedKafkaParams"), KafkaSourceProvider$.MODULE$.batchUniqueGroupId(options));
+    boolean failOnDataLoss = of(batch, "failOnDataLoss"), headers = of(batch, "includeHeaders");
+    return first.keySet().stream()
+        .sorted(Comparator.comparing(TopicPartition::topic).thenComparing(TopicPartition::partition))
+        .map(each -> new KafkaOffsetRange(each, (Long) first.get(each), (Long) last.get(each), Option.empty()))
+        .filter(range -> range.size() > 0)
+        .map(range -> new KafkaBatchInputPartition(range, client, batch.pollTimeoutMs(), failOnDataLoss, headers))
+        .toArray(InputPartition[]::new);
+  }
+
+  /** Returns the offsets that an option names; none if only the broker knows one of them, such as the oldest. */
+  private static Map<TopicPartition, Object> named(KafkaOffsetRangeLimit limit) {
+    if (!(limit instanceof SpecificOffsetRangeLimit specific)) {
+      return Map.of();
+    }
+    Map<TopicPartition, Object> offsets = CollectionConverters.asJava(specific.partitionOffsets());
+    return offsets.values().stream().allMatch(offset -> (Long) offset >= 0) ? offsets : Map.of();
+  }
+
   private static final class Stream extends KafkaMicroBatchStream {
     private final Beginning beginning;
 
-    @SuppressWarnings("unchecked")
     Stream(KafkaMicroBatchStream of) {
       super(
-          of.kafkaOffsetReader(), (Map<String, Object>) of(of, "executorKafkaParams"),
-          (CaseInsensitiveStringMap) of(of, "options"), (String) of(of, "metadataPath"),
-          (KafkaOffsetRangeLimit) of(of, "startingOffsets"), (Boolean) of(of, "failOnDataLoss"));
-      boolean skips = ((CaseInsensitiveStringMap) of(of, "options")).getBoolean(SKIPS_DELETED, false);
+          of.kafkaOffsetReader(), of(of, "executorKafkaParams"), of(of, "options"), of(of, "metadataPath"),
+          of(of, "startingOffsets"), KafkaSource.<Boolean>of(of, "failOnDataLoss"));
+      boolean skips = KafkaSource.<CaseInsensitiveStringMap>of(of, "options").getBoolean(SKIPS_DELETED, false);
       beginning = new Beginning(
           skips, () -> CollectionConverters.asJava(kafkaOffsetReader().fetchEarliestOffsets()));
     }
@@ -184,14 +223,6 @@ public final class KafkaSource extends KafkaSourceProvider {
     @Override
     public PartitionReaderFactory createReaderFactory() {
       return new Readers();
-    }
-
-    private static Object of(KafkaMicroBatchStream stream, String name) {
-      try {
-        return field(KafkaMicroBatchStream.class, name).get(stream);
-      } catch (IllegalAccessException error) {
-        throw new IllegalStateException(error);
-      }
     }
   }
 
@@ -221,6 +252,15 @@ public final class KafkaSource extends KafkaSourceProvider {
     @Override
     public UnsafeRow apply(ConsumerRecord<byte[], byte[]> record) {
       return sparks.apply(readable(record));
+    }
+  }
+
+  @SuppressWarnings("unchecked")
+  private static <T> T of(Object sparks, String name) {
+    try {
+      return (T) field(sparks.getClass(), name).get(sparks);
+    } catch (IllegalAccessException error) {
+      throw new IllegalStateException(error);
     }
   }
 

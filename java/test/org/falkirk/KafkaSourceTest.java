@@ -1,5 +1,6 @@
 package org.falkirk;
 
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -7,6 +8,18 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.record.TimestampType;
+import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap$;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.kafka010.EarliestOffsetRangeLimit$;
+import org.apache.spark.sql.kafka010.KafkaBatch;
+import org.apache.spark.sql.kafka010.KafkaBatchInputPartition;
+import org.apache.spark.sql.kafka010.KafkaOffsetRange;
+import org.apache.spark.sql.kafka010.KafkaOffsetRangeLimit;
+import org.apache.spark.sql.kafka010.LatestOffsetRangeLimit$;
+import org.apache.spark.sql.kafka010.SpecificOffsetRangeLimit;
+import scala.Option;
+import scala.collection.immutable.Map$;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** A timestamp that Spark can't hold is read as the nearest one of the years 1 to 9999, and nothing else changes. */
 public final class KafkaSourceTest {
@@ -72,5 +85,42 @@ public final class KafkaSourceTest {
             throw new IllegalStateException("asked");
         });
         Check.equal(beginning.of(Map.of(FIRST, 3L)), Map.of(FIRST, 3L));
+    }
+
+    /** A job; a question to the broker is an error, because there is no way to ask one. */
+    private static KafkaBatch job(KafkaOffsetRangeLimit first, KafkaOffsetRangeLimit last, String... options) {
+        Map<String, String> given = new HashMap<>(Map.of("kafkaConsumer.pollTimeoutMs", "1"));
+        for (String option : options) {
+            given.put(option, "2");
+        }
+        scala.collection.immutable.Map<String, String> all = Map$.MODULE$.from(CollectionConverters.asScala(given));
+        return new KafkaBatch(null, CaseInsensitiveMap$.MODULE$.apply(all), Map$.MODULE$.empty(), true, first, last, true);
+    }
+
+    private static KafkaOffsetRangeLimit at(Map<TopicPartition, Object> offsets) {
+        return new SpecificOffsetRangeLimit(Map$.MODULE$.from(CollectionConverters.asScala(offsets)));
+    }
+
+    public void aJobThatNamesItsOffsetsAsksNoBroker() {
+        TopicPartition third = new TopicPartition("t", 2);
+        InputPartition[] read = KafkaSource.partitions(
+                job(at(Map.of(third, 4L, SECOND, 5L, FIRST, 3L)), at(Map.of(third, 9L, SECOND, 5L, FIRST, 7L))));
+        Check.equal(read.length, 2);
+        Check.equal(((KafkaBatchInputPartition) read[0]).offsetRange(), new KafkaOffsetRange(FIRST, 3, 7, Option.empty()));
+        Check.equal(((KafkaBatchInputPartition) read[1]).offsetRange(), new KafkaOffsetRange(third, 4, 9, Option.empty()));
+        Check.equal(((KafkaBatchInputPartition) read[0]).failOnDataLoss(), true);
+        Check.equal(((KafkaBatchInputPartition) read[0]).includeHeaders(), true);
+    }
+
+    public void aJobThatDoesNotNameAllOffsetsAsksTheBroker() {
+        KafkaOffsetRangeLimit oldest = EarliestOffsetRangeLimit$.MODULE$, newest = LatestOffsetRangeLimit$.MODULE$;
+        KafkaOffsetRangeLimit both = at(Map.of(FIRST, 1L, SECOND, 1L)), one = at(Map.of(FIRST, 1L));
+        KafkaOffsetRangeLimit oldestOfOne = at(Map.of(FIRST, 1L, SECOND, -2L));
+        List<KafkaBatch> asking = List.of(
+                job(oldest, newest), job(oldest, both), job(both, newest), job(one, both), job(oldestOfOne, both),
+                job(both, both, "minPartitions"), job(both, both, "maxRecordsPerPartition"));
+        for (KafkaBatch job : asking) {
+            Check.thrown(NullPointerException.class, () -> KafkaSource.partitions(job));
+        }
     }
 }
