@@ -18,7 +18,7 @@ def job() -> Column:
     Spark evaluates the current time once per job, to the microsecond. An observation keeps the values of the first job
     that runs it, which may be a job of the user's own inside a batch function.
     """
-    return F.current_timestamp().alias("job")
+    return F.unix_micros(F.current_timestamp()).alias("job")  # as a time, JSON would give its whole seconds only
 
 
 class Observed:
