@@ -108,7 +108,8 @@ def _of_a_copy(records: DataFrame, plan: Callable[..., Plan], written: list[Data
 
 def _of_an_epoch(records: DataFrame, plan: Callable[..., Plan], written: list[DataFrame]) -> None:
     target = _Topic(cast(Any, _Context(records)), fk.Kafka("out"), lambda name: {0: 0})
-    data = records.select(F.col("key").cast("string"), F.col("value"), "partition", F.col("offset").alias(ROW))
+    columns = F.col("key").cast("string"), F.col("value"), "partition", F.col("offset").alias(ROW)
+    data = records.select(*columns, F.lit("0").alias(topic._EPOCH))
     target._send(EpochNumber(0), data, cast(Any, _Context.facts))
 
 
