@@ -306,6 +306,7 @@ def test_a_host_collects_once_all_outputs_are_compared(monkeypatch: pytest.Monke
     host._plan = SimpleNamespace(push=(), spare_checkpoints=0)
     host._batches = SimpleNamespace(logs=None, regions={})
     host._units, host._regions, host._history, host._say, host._is_once = {}, {}, None, None, False
+    host._clocks = SimpleNamespace(tick=None)
     host._new_protocol(SimpleNamespace(layout=None, full_history=()))
     (named,) = given
     assert not named["may_delete"]()
