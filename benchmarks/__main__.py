@@ -1,5 +1,6 @@
 """The command `python -m benchmarks`."""
 
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ import click
 
 from benchmarks.charts import draw_guarantees, draw_iterate, draw_overhead, draw_peers, draw_pressure, draw_regimes
 from benchmarks.guarantees import GuaranteesSettings, all_seen, guarantees_table, run_guarantees
-from benchmarks.homes import HomesSettings, run_homes
+from benchmarks.homes import STORE, HomesSettings, run_homes
 from benchmarks.iterate import IterateSettings, iterate_table, run_iterate
 from benchmarks.jobs import JOBS, MAIN, OPERATORS
 from benchmarks.latency import VARIANTS, LatencySettings, figure_name, run_latency
@@ -238,22 +239,22 @@ def iterate(quick: bool, inputs: tuple[Path, ...], file: Path | None, plots: Pat
 @click.option("--quick", is_flag=True, help="One kill of each variant: about two minutes.")
 @_json
 @click.option("--data", help="Compare a home at this address, such as s3a://bucket/bench, with a local one.")
-@click.option("--store", help="With --data: the URL of a PostgreSQL database for the decisions.")
-def recovery(quick: bool, file: Path | None, data: str | None, store: str | None) -> None:
+def recovery(quick: bool, file: Path | None, data: str | None) -> None:
     """Kill the host of a keyed count with -9, without and with a standby, and time the next result.
 
-    With --data and --store: without a standby, once with a home in an object store and once with a local one. This also
-    measures the pause at a checkpoint and the epochs of a batch.
+    With --data: without a standby, once with a home in an object store and once with a local one. This also measures
+    the pause at a checkpoint and the epochs of a batch. FALKIRK_BENCH_STORE has the URL of a PostgreSQL database for
+    the decisions.
     """
     console = Terminal()
-    if (data is None) != (store is None):
-        raise click.UsageError("--data needs --store, and --store needs --data.")
+    if data is not None and not os.environ.get(STORE):
+        raise click.UsageError(f"--data needs the URL of a PostgreSQL database in the environment variable {STORE}.")
 
     def say(text: str) -> None:
         console.print(text, soft_wrap=True)
 
-    if data is not None and store is not None:
-        homes = HomesSettings(data=data, store=store)
+    if data is not None:
+        homes = HomesSettings(data=data)
         report = run_homes(replace(homes, turns=1, steady_s=20.0, kills=1) if quick else homes, say)
     else:
         report = run_recovery(RecoverySettings.quick() if quick else RecoverySettings(), say)

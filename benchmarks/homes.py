@@ -21,6 +21,8 @@ from benchmarks.recovery import COUNT, KEYS, Run, incomplete, record, running
 from benchmarks.report import Report
 from falkirk.spark_setup import broker as local_broker
 
+#: The variable with the URL of the PostgreSQL database for decisions. It has a password, so it is no argument.
+STORE = "FALKIRK_BENCH_STORE"
 #: A batch with a state. {place} is for arguments of `fk.App` that name another home.
 TALLIES = """
 import os
@@ -49,13 +51,12 @@ _INTERVAL_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomesSettings:
-    """Args: data: the address of a folder in an object store. store: the URL of a database. turns: with each home.
+    """Args: data: the address of a folder in an object store. turns: with each home.
     steady_s: before the kills; the pause is the longest latency in 10 s of it. kills: in each turn. rate: records per
     second. epochs: of the batch, after `warm` ones.
     """
 
     data: str
-    store: str
     turns: int = 2
     warm_up_s: float = 30.0
     steady_s: float = 60.0
@@ -64,25 +65,25 @@ class HomesSettings:
     epochs: int = 12
     warm: int = 4
 
-    def places(self) -> dict[str, str]:
-        """Return the arguments of `fk.App` for each home; the database is in the environment."""
+    def places(self) -> dict[str, tuple[str, str]]:
+        """Return the arguments of `fk.App` for each home: those of the count, and those of the batch."""
         address = f"{self.data.rstrip('/')}/{uuid.uuid4().hex[:8]}"
-        return {"local": "", "objects": f", home={address!r}, store=os.environ['FALKIRK_BENCH_STORE']"}
+        count, batch = (f", home={f'{address}/{job}'!r}, store=os.environ['{STORE}']" for job in ("count", "batch"))
+        return {"local": ("", ""), "objects": (count, batch)}
 
 
 def run_homes(settings: HomesSettings, say: Callable[[str], None]) -> Report:
     """Measure a count and a batch with each home. Raises: SparkError: `BENCH_INCOMPLETE`."""
     report = Report(bench="homes", settings={"turns": settings.turns, "kills": settings.kills, "rate": settings.rate})
-    os.environ["FALKIRK_BENCH_STORE"] = settings.store
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="falkirk-bench-") as name:
         folder = Path(name)
         broker = local_broker.start(folder / "broker")
         try:
             for turn in range(settings.turns):
-                for kind, place in settings.places().items():
-                    measured = _count(settings, folder / f"count-{kind}-{turn}", broker.bootstrap, place)
-                    measured |= _batch(settings, folder / f"batch-{kind}-{turn}", broker.bootstrap, place)
+                for kind, (count, batch) in settings.places().items():
+                    measured = _count(settings, folder / f"count-{kind}-{turn}", broker.bootstrap, count)
+                    measured |= _batch(settings, folder / f"batch-{kind}-{turn}", broker.bootstrap, batch)
                     for figure, values in measured.items():
                         found.setdefault(f"{kind}_{figure}", []).extend(values)
                         told = " ".join(f"{value:.2f}" for value in values)

@@ -99,15 +99,16 @@ def few_checksums() -> Iterator[None]:
     By default pyarrow's client sends a CRC-64 after the content of each upload. S3 knows it, and some other servers
     answer 400. The client takes this from the environment alone, when it is made; a user's value has priority.
     """
-    if os.environ.get(_CHECKSUMS):
-        yield
-        return
-    with _ENVIRONMENT:
-        os.environ[_CHECKSUMS] = "when_required"
+    with _ENVIRONMENT:  # before the look at the variable: another thread's value is no user's
+        before = os.environ.get(_CHECKSUMS)
+        os.environ[_CHECKSUMS] = before or "when_required"
         try:
             yield
         finally:
-            del os.environ[_CHECKSUMS]
+            if before is None:
+                del os.environ[_CHECKSUMS]
+            else:
+                os.environ[_CHECKSUMS] = before
 
 
 def _store_error(where: object, error: Exception) -> StoreError:
