@@ -1,7 +1,7 @@
 """An object store for tests, with faults on request: moto's S3 server in a thread of the test process.
 
 With FALKIRK_OBJECTS=s3proxy it is a real server in its own process instead, behind a proxy in the test process. Both
-answer as S3 does; the faults are before and behind them, where a network has them.
+answer as S3 does; the faults come before and behind them, as in a network.
 """
 
 import threading

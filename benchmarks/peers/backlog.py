@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks.job import Records
-from benchmarks.subject import PARTITIONS
+from benchmarks.job import PARTITIONS, Records
 from falkirk.errors import SparkError
 
 LIMIT_S = 120.0

@@ -15,13 +15,13 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.client import PATIENCE_S, Measured, Measurement, start_measuring
+from benchmarks.job import PARTITIONS
 from benchmarks.jobs import count_records
 from benchmarks.peers.backlog import fill, sampled, speed
 from benchmarks.peers.check import Result, true_counts, wrong_results
 from benchmarks.peers.order import KINDS, SYSTEMS, Case, alternating, latency_cases, summary
 from benchmarks.peers.systems import processor_s, started
 from benchmarks.report import Report, percentile
-from benchmarks.subject import PARTITIONS
 from falkirk.errors import SparkError
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.topics import Topics

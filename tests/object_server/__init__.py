@@ -1,4 +1,4 @@
-"""A real S3-compatible server for tests: S3Proxy in a process of its own, with its objects in a folder.
+"""A real S3-compatible server for tests: S3Proxy in its own process, with its objects in a folder.
 
 It is for tests with FALKIRK_OBJECTS=s3proxy alone: the first one downloads 16 MB into the cache of this machine. Unlike
 moto, it can be suspended and killed, has the answers of another author, and refuses wrong signatures.

@@ -1,7 +1,7 @@
 """Random chains of steps have one meaning: live and in micro-batches, and live with another timing of their input.
 
 The judge is equality: all results and dead letters of the three are the same. A run with `--once` tells when all are
-there. It is a soak, since each operator has a test of its own against a model.
+there. It is a soak, since each operator has its own test against a model.
 """
 
 import os

@@ -36,12 +36,13 @@ _EPOCH = "__falkirk_epoch"
 class _Columns:
     """The columns that make records of rows which are grouped by partition. Each column costs calls to the JVM.
 
-    Args: reason: why a row can't be a record, or null. fits: it can. counts: observed meanwhile. sent: as `write` takes
-        them.
+    Args: reason: why a row can't be a record, or null. fits, unfit: whether it can be one, or can't. counts: observed
+        meanwhile. sent: as `write` takes them.
     """
 
     reason: Column
     fits: Column
+    unfit: Column
     counts: list[Column]
     sent: list[Column]
 
@@ -153,15 +154,15 @@ class TopicTarget:
         counted = Observed(data, columns.counts)
         self._send(epoch, counted.data.where(columns.fits), facts)
         found = counted.values() if tells_observed(data.sparkSession) else None
-        unfit = ~columns.fits
-        if data.where(unfit).isEmpty() if found is None else found["unfit"] == 0:
+        if data.where(columns.unfit).isEmpty() if found is None else found["unfit"] == 0:
             return None
-        return letters(data.where(unfit), F.col("key"), columns.reason, self._topic, epoch, F.col("text"))
+        return letters(data.where(columns.unfit), F.col("key"), columns.reason, self._topic, epoch, F.col("text"))
 
     def _columns_for(self, facts: TopicFacts) -> _Columns:
         limit = facts.max_message_bytes
         if limit not in self._columns:
             reason = F.coalesce("unfit", too_large("value", "key", limit))
+            unfit = reason.isNotNull()
             stamp = [F.lit(0), F.lit(0), F.col(_EPOCH), F.col(ROW)]
             text = header_text(self._context.home.identity, Incarnation(1), stamp, F.lit(0))
             signing_key = F.lit(self._context.signing_key.of(self._topic, fence.RELEASE))
@@ -169,13 +170,13 @@ class TopicTarget:
             header = signed_header(signing_key, text, F.col("partition"), key, value).alias("header")
             to = first_attempt_only(F.lit(self._topic)).alias("topic")
             self._columns[limit] = _Columns(
-                reason=reason, fits=reason.isNull(), counts=[F.count_if(reason.isNotNull()).alias("unfit")],
+                reason=reason, fits=~unfit, unfit=unfit, counts=[F.count_if(unfit).alias("unfit")],
                 sent=[to, F.col("partition"), key.alias("key"), value.alias("value"), header],
             )  # fmt: skip
         return self._columns[limit]
 
     def _send(self, epoch: EpochNumber, data: DataFrame, facts: TopicFacts) -> None:
-        """Send the rows of an epoch that are not in the topic yet: (key, value, partition, ROW), in order."""
+        """Send the rows of an epoch that are not in the topic yet, in order: (key, value, partition, ROW, _EPOCH)."""
         there = self._found()
         self._last = None  # until the job has finished, only the topic has the position
         all_out = [p for p, last in there.items() if last >= (epoch, _ALL_ROWS)]
