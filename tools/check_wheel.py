@@ -210,7 +210,7 @@ class Tutorial:
         link = re.search(r"the dashboard is at (\S+); its token is in\s+(\S+)", self.log.read_text())
         if link is None:
             return {}
-        headers = {"Authorization": f"Bearer {Path(link[2]).read_text().strip()}"}
+        headers = {"Authorization": f"Bearer {(self.folder / link[2]).read_text().strip()}"}
         try:
             with urllib.request.urlopen(
                 urllib.request.Request(f"{link[1]}/api/stream", headers=headers), timeout=30
