@@ -244,6 +244,7 @@ class EpochTopicTarget:
     ) -> None:
         own_key = None if key is None else bytes(key)
         while True:
+            self._require_running()
             try:
                 producer.produce(topic, key=own_key, value=bytes(value), partition=partition)
                 producer.poll(0)
