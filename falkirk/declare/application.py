@@ -360,9 +360,12 @@ class Application:
         self.add_sink(name, upstream, target, delivery, where)
 
     def _in_epochs(self, sink: str, reads: str, where: SourceLocation) -> str:
-        """Return the processor whose epochs a sink gets: `reads`, or a batch that copies its results, if it is live."""
-        live = self.processors.get(reads)
-        if live is None or live.cut is not None or live.engine == "micro-batch" or isinstance(live.policy, Eager):
+        """Return the processor whose epochs a sink gets: `reads`, or a batch that copies what it reads or sends."""
+        read = self.processors.get(reads)
+        is_source = reads in {*self.sources, *self.lists, *self.patterns, *self.folders}
+        if read is None and not is_source:
+            return reads  # the plan reports it
+        if read and (read.cut is not None or read.engine == "micro-batch" or isinstance(read.policy, Eager)):
             return reads
         copy, cut = f"{sink[:57]}-epochs", by_clock_or_rows("1 second", None, "batch", where)
         self.add_processor(copy, lambda rows: rows, reads=(reads,), policy=LogSends(), where=where, cut=cut)

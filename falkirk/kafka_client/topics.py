@@ -130,6 +130,11 @@ class Topics:
         """Return whether `topic` exists."""
         return self._described(topic) is not None
 
+    def cluster(self) -> str:
+        """Return the id of the cluster. All its brokers have the same."""
+        found = self._admin.describe_cluster(request_timeout=self._timeout_s)
+        return str(self._result(found, "asking for the cluster's id", "").cluster_id)
+
     def has_followers(self, topic: str) -> bool:
         """Return whether a partition of `topic` has replicas besides its leader. Raises: LogError: `TOPIC_MISSING`."""
         found = self._described(topic)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Endpoint, EpochTopic, Kafka
 from falkirk.errors.conditions.plan import PATTERN_UNMATCHED
+from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.internal import INTERNAL
 from falkirk.recovery.decision_store import Store
 
@@ -18,12 +19,18 @@ from falkirk.recovery.decision_store import Store
 DEAD_LETTERS = ".dead-letters"
 
 
-def with_topics(app: Application, names: Callable[[], Iterable[str]]) -> Application:
+def with_topics(
+    app: Application, names: Callable[[], Iterable[str]], cluster: Connection | None = None
+) -> Application:  # fmt: skip
     """Return the application with the topics of its patterns. `app` stays as it is.
 
-    Args: names: returns the names of all topics of the broker; called only for an application with patterns.
+    Args: names: returns the names of all topics of the broker; called only for an application with patterns. cluster:
+        on which the application runs, if it is another one than declared.
     Raises: LogError: `PATTERN_UNMATCHED`; as `names`.
     """
+    if cluster not in (None, app.kafka) and any(names_cluster(sink.to) for sink in app.sinks.values()):
+        app = copy.copy(app)
+        app.kafka = cluster
     if not app.patterns:
         return app
     there, found = sorted(set(names())), _copy(app)
@@ -64,6 +71,11 @@ def declared_outputs(app: Application) -> frozenset[str]:
     sources = [*(source.topic for source in app.sources.values()), *app.patterns.values()]
     letters = [each.dead_letters for each in (*sinks, *sources) if each.dead_letters is not None]
     return frozenset([*(sink.topic for sink in sinks), *letters])
+
+
+def names_cluster(to: Endpoint) -> bool:
+    """Return whether a sink has a cluster of its own. It may be that of the application."""
+    return isinstance(to, EpochTopic) and to.kafka is not None
 
 
 def topic_of(to: Endpoint, app: Application) -> Kafka | None:

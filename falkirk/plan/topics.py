@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from falkirk.errors.conditions.plan import (
     SINK_COMPACTED,
     SINK_SHARED,
     TOPIC_SHARED,
+    TOPIC_SHARED_CLUSTER,
     TOPIC_SHARED_SINKS,
     TOPIC_SHARED_SOURCE,
 )
@@ -37,6 +39,8 @@ from falkirk.theory.ids import LogId, Offset
 #: Processors whose topics are prepared at the same time. A broker takes some 50 ms for each new topic.
 _AT_ONCE = 8
 _CENTURY_MS = 100 * 365 * 86_400_000
+#: A cluster that a sink names says within this time which one it is.
+_CLUSTER_S = 3.0
 
 
 def check_declared(app: Application) -> None:
@@ -116,6 +120,26 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
         begun += [pool.submit(_prepare_batch, batch, outside) for batch in plan.batches]
     for each in begun:
         each.result()
+
+
+def refuse_shared_on_same_cluster(plan: Plan, topics: Topics) -> None:
+    """Check that no sink with a cluster of its own writes a topic that the application uses otherwise.
+
+    A cluster may have several names, so `check_declared` does not see it. A cluster that does not answer is left out:
+    that of the application answers.
+    Raises: DefinitionError: `TOPIC_SHARED`.
+    """
+    used = {batch.dead_letter_topic for batch in plan.batches}
+    used |= {each.topic.topic for batch in plan.batches for each in batch.inputs if each.topic is not None}
+    used |= {sink.to.topic for batch in plan.batches for sink in batch.sinks if isinstance(sink.to, Kafka)}
+    for region in plan.regions:
+        used |= {(region.released_to or region.output).topic, region.dead_letter_topic}
+        used |= {source.topic.topic for source in region.sources}
+    for sink in [sink for batch in plan.batches for sink in batch.sinks]:
+        if isinstance(sink.to, EpochTopic) and sink.to.kafka is not None and sink.to.topic in used:
+            with suppress(LogError):
+                if Topics(sink.to.cluster, timeout_s=_CLUSTER_S).cluster() == topics.cluster():
+                    raise TOPIC_SHARED_CLUSTER.error(where=sink.where, topic=sink.to.address, sink=sink.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from falkirk.errors.condition import Condition
 NOTES_LOST = Condition(
     "NOTES_LOST",
     HomeError,
-    "{notes} was deleted or created again. It had the notes of the epochs that {topic} has, so nobody knows which ones "
-    "are missing there.",
+    "{notes} was deleted, or created again, or its records were deleted. It had the notes of the epochs that {topic} "
+    "has, so nobody knows which ones are missing there.",
     hint="Begin with a new home and a new output topic.",
 )
 TOPIC_OF_ANOTHER = Condition(

@@ -340,6 +340,13 @@ TOPIC_SHARED_SINKS = Condition(
     "sinks {name!r} and {sink!r} write the same topic.",
     hint="Give each sink its own topic, because recovery reads the topic's tail and expects one writer.",
 )
+TOPIC_SHARED_CLUSTER = Condition(
+    "TOPIC_SHARED",
+    DefinitionError,
+    "sink {sink!r} writes {topic}. This is the application's own cluster, and the application also reads or writes "
+    "this topic otherwise.",
+    hint="Give the sink its own topic, which no source and no pattern of a source names.",
+)
 TOPIC_SHARED_SOURCE = Condition(
     "TOPIC_SHARED",
     DefinitionError,

@@ -73,11 +73,11 @@ def _with_topics(app: Application, connection: Connection | None) -> Application
 
     Raises: DefinitionError: `BROKER_MISSING`. LogError: as `with_topics`.
     """
-    if not app.patterns:
-        return app
     if connection is None:
-        raise BROKER_MISSING.error(app=app.name)
-    return with_topics(app, Topics(connection, timeout_s=BROKER_WAIT_S).names)
+        if app.patterns:
+            raise BROKER_MISSING.error(app=app.name)
+        return app
+    return with_topics(app, lambda: Topics(connection, timeout_s=BROKER_WAIT_S).names(), connection)
 
 
 def measurements_of(app: Application, plan: Plan, home: Path) -> tuple[dict[str, Measurements], tuple[str, ...]]:

@@ -47,7 +47,7 @@ class Prepared:
         app = load_application(Path(settings.file), leased=settings.leased)
         connection = broker_of(app, settings.kafka)
         topics = Topics(connection)
-        self.app = with_schemas(with_topics(app, topics.names), Path(settings.home), Use.STANDBY)
+        self.app = with_schemas(with_topics(app, topics.names, connection), Path(settings.home), Use.STANDBY)
         self._files = digests(Path(settings.file), began_s)
         self.slots = slots_to_have(self.app, topics)
         self.session = application_session(self.app, settings.master, self.slots, settings.conf, secure=settings.secure)

@@ -21,7 +21,7 @@ from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.schemas import Use, with_schemas
 from falkirk.plan.slots import RegionSlots, check_slots, slots_needed
-from falkirk.plan.topics import notes_on_clocks, prepare_topics
+from falkirk.plan.topics import notes_on_clocks, prepare_topics, refuse_shared_on_same_cluster
 from falkirk.platform.traced import Recorder, step
 from falkirk.recovery.ownership.claim import Claim
 from falkirk.recovery.ownership.folder import Home
@@ -85,7 +85,7 @@ def assemble_host(
         receives one line about each topic whose clock differs.
     """
     if planned is None:
-        app = with_topics(app, lambda: Topics(connection).names())
+        app = with_topics(app, lambda: Topics(connection).names(), connection)
     claim = Claim(connection, home)
     on_claim(claim)
     session = session_of(app)
@@ -97,6 +97,7 @@ def assemble_host(
     )  # fmt: skip
     with step("topics"):
         prepare_topics(plan, context.topics, create_missing=create_topics)
+        refuse_shared_on_same_cluster(plan, context.topics)
     for note in notes_on_clocks(plan, context.topics):
         warn(note)
     slots = slots_needed(plan, context.topics)

@@ -1,6 +1,8 @@
 """Topics that are written by epochs: their declaration, and the batch that copies the results of a live processor."""
 
 import re
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +10,9 @@ import pytest
 import falkirk as fk
 from falkirk.declare.policy import LogSends
 from falkirk.errors import DefinitionError
-from falkirk.plan.patterns import matching_topics
+from falkirk.errors.conditions.kafka_client import BROKER_AWAY
+from falkirk.plan import topics
+from falkirk.plan.patterns import matching_topics, with_topics
 from falkirk.plan.published import place
 from falkirk.plan.topics import check_declared
 
@@ -81,6 +85,60 @@ def test_results_of_a_live_processor_are_copied_by_a_batch() -> None:
     assert copy.cut is not None
     assert copy.body("rows") == "rows"
     assert app.sinks["sales"].reads == "sales"
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_records_of_a_source_are_copied_by_a_batch(several: bool) -> None:
+    app = shop()
+    named = re.compile("pay.*") if several else "payments"
+    payments = app.source("payments", fk.Kafka(named, schema="item STRING NOT NULL"))
+    app.sink("copy", payments, fk.EpochTopic("copy"))
+    assert app.sinks["copy"].reads == "copy-epochs"
+    assert app.processors["copy-epochs"].reads == ("payments",)
+
+
+@pytest.mark.parametrize("cluster", [None, fk.Connection("other:9092")])
+def test_the_cluster_may_be_named_at_the_start_alone(cluster: fk.Connection | None) -> None:
+    """The application would read its own results without an end."""
+    app = shop()
+    app.kafka = None
+    app.source("all", fk.Kafka(re.compile("late.*"), schema="item STRING NOT NULL"))
+    app.sink("latest", "totals", fk.EpochTopic("latest", kafka="other:9092"))
+    app.sink("orders", "totals", fk.EpochTopic("orders", kafka="other:9092"))
+    found = with_topics(app, lambda: ["late", "latest"], cluster)
+    assert found.lists["all"] == (("all/late",) if cluster else ("all/late", "all/latest"))
+    assert app.kafka is None
+    if cluster is None:
+        check_declared(found)
+        return
+    with pytest.raises(DefinitionError) as refused:
+        check_declared(found)
+    assert refused.value.condition == "TOPIC_SHARED"
+
+
+@pytest.mark.parametrize("answers", ["same", "another", "nobody"])
+@pytest.mark.parametrize("topic", ["orders", "totals", "letters", "hop", "free"])
+def test_a_cluster_may_have_several_names(answers: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cluster() -> str:
+        if answers == "nobody":
+            raise BROKER_AWAY.error(where="", topic="", code="", doing="", said="")
+        return answers
+
+    monkeypatch.setattr(topics, "Topics", lambda connection, timeout_s: SimpleNamespace(cluster=cluster))
+    to = [fk.Kafka("totals"), fk.EpochTopic(topic, kafka="alias:9092")]
+    sinks = [SimpleNamespace(name="out", to=each, where=None) for each in to]
+    inputs = [SimpleNamespace(topic=fk.Kafka("orders")), SimpleNamespace(topic=None)]
+    region = SimpleNamespace(sources=[], output=fk.Kafka("hop"), released_to=None, dead_letter_topic="hop.dead-letters")
+    plan = SimpleNamespace(
+        batches=[SimpleNamespace(inputs=inputs, sinks=sinks, dead_letter_topic="letters")], regions=[region]
+    )
+    check = partial(topics.refuse_shared_on_same_cluster, plan, SimpleNamespace(cluster=lambda: "same"))
+    if answers != "same" or topic == "free":
+        check()
+        return
+    with pytest.raises(DefinitionError) as refused:
+        check()
+    assert refused.value.condition == "TOPIC_SHARED"
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,18 @@
 """Notes: an internal topic with a note about each epoch that a topic has, beside that topic on the same cluster.
 
 The transaction of an epoch writes its note. Compaction keeps the newest note. It also has Kafka's id of the topic, and
-the number of its partitions. So Falkirk notices a topic that was deleted and created again.
+the number of its partitions. So Falkirk notices a topic that was deleted and created again. And it has what decided
+which rows the topic took. So a retry finds the same rows unfit, whatever the settings are now.
 
-The home has Kafka's id of the topic with the notes. After a loss of that topic, Falkirk does not repeat the epochs.
+The home has Kafka's id of the topic with the notes, and knows whether there was a note. After a loss of that topic or
+of its records, Falkirk does not repeat the epochs.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 
-from falkirk.errors import LogError
+from falkirk.errors import HomeError, LogError
 from falkirk.errors.conditions.epoch_topics import NOTES_LOST, TOPIC_OF_ANOTHER
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.internal import INTERNAL, KEEP, internal_topic
@@ -21,8 +23,8 @@ from falkirk.theory.ids import EpochNumber, LogId, Offset
 
 #: All notes have this key, and compaction keeps the newest one.
 NOTE_KEY = b"epoch"
-#: The kind of decision that holds Kafka's id of a topic with notes.
-_ID = "topic of notes"
+#: The kinds of decisions: one holds Kafka's id of a topic with notes; the other one says that it had a note.
+_ID, _WRITTEN = "topic of notes", "notes"
 #: Notes are read backwards. So many first, and then ten times as many.
 _BACK = 20
 _COMPACTED = {**KEEP, "cleanup.policy": "compact"}
@@ -32,15 +34,33 @@ _NAMED = "epochs."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochNote:
-    """A note. Args: epoch: it is in the topic. topic: Kafka's id of the topic. partitions: of the topic."""
+    """A note.
+
+    Args: epoch: it is in the topic. topic: Kafka's id of the topic. partitions: of the topic. limit_bytes: larger
+        records were left out, as `too_large` says. is_compacted: records without a key were left out.
+    """
 
     epoch: EpochNumber
     topic: str
     partitions: int
+    limit_bytes: int
+    is_compacted: bool
 
     def value(self) -> bytes:
         """Return the value of its record."""
-        return json.dumps({"epoch": self.epoch, "topic": self.topic, "partitions": self.partitions}).encode()
+        return json.dumps(asdict(self)).encode()
+
+    @staticmethod
+    def of(value: bytes | None) -> "EpochNote | None":
+        """Return the note in a record; None: there is none. Other fields are ignored."""
+        try:
+            found = json.loads(value or b"")
+            return EpochNote(
+                epoch=EpochNumber(int(found["epoch"])), topic=str(found["topic"]), partitions=int(found["partitions"]),
+                limit_bytes=int(found["limit_bytes"]), is_compacted=found["is_compacted"] is True,
+            )  # fmt: skip
+        except (ValueError, TypeError, LookupError, RecursionError):
+            return None
 
 
 class EpochNotes:
@@ -53,12 +73,13 @@ class EpochNotes:
         self._store, self._connection, self._topics, self._address = home.store, connection, topics, address
         name = sha256(sink.encode()).hexdigest()[:8]  # a topic's name has fewer characters
         self.topic = internal_topic(home.application, home.identity, f"{_NAMED}{name}")
+        self._is_remembered = False
 
     def exist(self) -> bool:
         """Return whether there may be notes. Raises: HomeError: `NOTES_LOST`. LogError."""
         known, there = self._store.decision(_ID, self.topic, 0), self._id()
         if known is not None and known.content["id"] != there:
-            raise NOTES_LOST.error(where=self._connection.bootstrap, topic=self._address, notes=self.topic)
+            raise self._lost()
         return there is not None
 
     def create(self) -> None:
@@ -69,7 +90,19 @@ class EpochNotes:
 
     def newest(self) -> EpochNote | None:
         """Return the newest note; None: there is none yet. Raises: as `exist`."""
-        return self._newest(self.topic) if self.exist() else None
+        note = self._newest(self.topic) if self.exist() else None
+        if note is None and self._store.decision(_WRITTEN, self.topic, 0) is not None:
+            raise self._lost()
+        return note
+
+    def remember(self) -> None:
+        """Record that there is a note, unless this is known."""
+        if not self._is_remembered:
+            self._store.record_decision(_WRITTEN, self.topic, 0, {})
+            self._is_remembered = True
+
+    def _lost(self) -> HomeError:
+        return NOTES_LOST.error(where=self._connection.bootstrap, topic=self._address, notes=self.topic)
 
     def refuse_others(self, identity: str) -> None:
         """Check that no other home or sink has notes about a topic. Those that this user can't read are left out.
@@ -101,7 +134,7 @@ class EpochNotes:
         while last > first:
             begin = Offset(max(first, last - back))
             records = read_range(self._connection, topic, {0: begin}, {0: last}, committed=True)
-            if notes := [EpochNote(**json.loads(record.value or b"{}")) for record in records]:
+            if notes := [note for record in records if (note := EpochNote.of(record.value)) is not None]:
                 return max(notes, key=lambda note: note.epoch)
             last, back = begin, back * 10
         return None

@@ -12,7 +12,7 @@ Rows that the topic can't store, because they are too large or have no key in a 
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import EpochTopic
-from falkirk.errors import FalkirkError, LogError
+from falkirk.errors import FalkirkError, LogError, SparkError
 from falkirk.errors.conditions.epoch_topics import PARTITIONS_CHANGED_EPOCHS, TOPIC_REPLACED_EPOCHS, TOPIC_UNFIT
 from falkirk.errors.conditions.spark import RELEASE_FAILED_STOP, RELEASE_FAILED_TARGET
 from falkirk.errors.spark import SPARK_ERRORS
@@ -44,8 +44,8 @@ _TRANSACTION_S = 300.0
 _PATIENCE_S = 30.0
 #: An abort waits at most this long for the broker.
 _ABORT_S = 5.0
-#: A wait for the broker checks at this interval whether Falkirk stops.
-_LOOK_S = 0.1
+#: A wait for the broker checks at this interval whether Falkirk stops: while records are sent, and at other requests.
+_LOOK_S, _REQUEST_S = 0.1, 1.0
 #: The largest batch of records, if the topic takes it, and the largest amount of records that wait for the broker.
 _BATCH_BYTES, _QUEUE_KBYTES = 1_000_000, 64 << 10
 _NONE = EpochNumber(0)
@@ -73,19 +73,22 @@ class EpochTopicTarget:
     """
 
     def __init__(self, to: EpochTopic, place: Storage, sink: str, *, runs_elsewhere: bool = False) -> None:
-        self._to, self._confirm, self._runs_elsewhere = to, place.home.store.require_charge, runs_elsewhere
+        store = place.home.store
+        self._to, self._confirm, self._runs_elsewhere = to, store.require_charge, runs_elsewhere
+        self._clock = place.clock
         self._connection = place.connection if to.kafka is None else to.cluster
         self._topics = Topics(self._connection)
         self._notes = EpochNotes(place.home, self._connection, self._topics, to.address, sink)
-        self._asking = Asking(sink, "which epochs it has", self._asked)
+        self._asking = Asking(sink, "which epochs it has", self._asked, lambda: (store.generation, self._note))
         #: Held while an epoch is sent, and while the notes are read: to take the id would end the transaction.
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        #: None: another process may have begun a transaction that still ends.
         self._opened: _Opened | None = None
-        #: Whether no transaction of this id can end any more, except one that this object begins.
-        self._is_settled = False
-        #: The epoch up to which the topic has the records. A later one must not hide a loss.
-        self._known = _NONE
+        #: The newest note that is known. A later epoch must not hide a loss.
+        self._note: EpochNote | None = None
+        #: When the current transaction must have ended.
+        self._until_s = 0.0
 
     def visible(self) -> EpochNumber:
         """See Target. Readers of committed records see nothing of an incomplete epoch.
@@ -93,12 +96,14 @@ class EpochTopicTarget:
         Raises: SparkError: `RELEASE_FAILED`. HomeError: `NOTES_LOST`, `TOPIC_REPLACED`, `PARTITIONS_CHANGED`.
         """
         with self._reaching():
-            return self._asking.ask()
+            return _after(self._asking.ask())
 
     def delivered(self) -> EpochNumber:
-        """See Target. Raises: as `visible`."""
-        self._known = self.visible()
-        return self._known
+        """See Target. While its producer is open, the broker is not asked. Raises: as `visible`."""
+        if self._opened is None:
+            with self._reaching():
+                self._note = self._asking.ask()
+        return _after(self._note)
 
     def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target.
@@ -107,11 +112,20 @@ class EpochTopicTarget:
         """
         with self._reaching(), self._lock:
             opened, facts = self._ready()
-            data, reason = self._encoded(rows, facts)
-            if self._known > epoch:
+            note = self._note
+            if note is not None and note.epoch >= epoch:
+                # What it says decides again: the settings may have changed since, and each row is in the topic or a
+                # letter. If it is about a later epoch, the letters of this one are there already.
+                data, reason = self._encoded(rows, note)
                 is_any = not data.where(reason.isNotNull()).isEmpty()
             else:
-                is_any = self._send(opened, epoch, data, reason, few=few)
+                note = EpochNote(
+                    epoch=epoch, topic=opened.identity, partitions=facts.partitions,
+                    limit_bytes=min(facts.max_message_bytes, _QUEUE_KBYTES << 10),
+                    is_compacted="compact" in facts.cleanup_policy,
+                )  # fmt: skip
+                data, reason = self._encoded(rows, note)
+                is_any = self._send(opened, note, data, reason, few=few)
             unfit = data.where(reason.isNotNull())
             return letters(unfit, F.col("key"), reason, self._to.topic, epoch, F.col("text")) if is_any else None
 
@@ -119,17 +133,17 @@ class EpochTopicTarget:
         """End a transaction that waits for the broker. Nothing is sent afterwards."""
         self._stopping.set()
 
-    def _asked(self) -> EpochNumber:
+    def _asked(self) -> EpochNote | None:
         with self._lock:
             if not self._notes.exist():
-                return _NONE  # a former owner makes them before it confirms that it still owns the home
-            if not (self._is_settled or self._runs_elsewhere):
+                return None  # a former owner makes them before it confirms that it still owns the home
+            if self._opened is None and not self._runs_elsewhere:
+                # Each time: another process may have begun a transaction before this one became the owner.
                 take_ids(self._connection, [self._notes.topic])
-                self._is_settled = True
             note = self._notes.newest()
             if note is not None:
                 self._facts(note.topic, note.partitions, _after(note))
-            return _after(note)
+            return note
 
     def _facts(self, identity: str, partitions: int, epoch: EpochNumber) -> TopicFacts:
         """Return the facts about the topic, if it is the one that has the epochs below `epoch`.
@@ -151,7 +165,7 @@ class EpochTopicTarget:
     def _ready(self) -> tuple[_Opened, TopicFacts]:
         """Return a producer whose batches the topic takes, and the facts about the topic."""
         if (opened := self._opened) is not None:
-            facts = self._facts(opened.identity, opened.partitions, self._known)
+            facts = self._facts(opened.identity, opened.partitions, _after(self._note))
             if opened.batch_bytes <= facts.max_message_bytes:
                 return opened, facts
         self._opened = None
@@ -160,11 +174,12 @@ class EpochTopicTarget:
         if self._topics.exists(self._to.topic):
             limit_bytes = min(_BATCH_BYTES, self._topics.facts(self._to.topic).max_message_bytes)
         producer = self._producer(limit_bytes)
-        self._is_settled = True
         note = self._notes.newest()  # nobody else has sent an epoch since, or this producer can't send one
-        if (there := _after(note)) < self._known:
+        if (there := _after(note)) < _after(self._note):
             raise EpochsGone(f"its notes no longer have the epochs from {there} on")
-        self._known = there
+        self._note = note
+        if note is not None:
+            self._notes.remember()
         facts = self._first_facts() if note is None else self._facts(note.topic, note.partitions, there)
         identity = self._topics.identity(self._to.topic)
         self._opened = _Opened(
@@ -191,34 +206,35 @@ class EpochTopicTarget:
             "queue.buffering.max.kbytes": _QUEUE_KBYTES,
         })  # fmt: skip
         try:
-            producer.init_transactions(_PATIENCE_S)
+            self._request(producer.init_transactions, self._clock.monotonic() + _PATIENCE_S)
         except KafkaException as error:
             raise fault(error.args[0], "opening a transaction", self._connection, errors) from error
         return producer
 
-    def _encoded(self, rows: DataFrame, facts: TopicFacts) -> tuple[DataFrame, Column]:
-        """Return rows in the form of the topic's records, and the reason why a row can't be one, or null."""
-        is_compacted = "compact" in facts.cleanup_policy
-        if is_compacted and not self._to.keys:
+    def _encoded(self, rows: DataFrame, note: EpochNote) -> tuple[DataFrame, Column]:
+        """Return rows in the form of the topic's records, and the reason why a row can't be one, or null.
+
+        Args: note: says what the topic takes, or took when it got the rows.
+        """
+        if note.is_compacted and not self._to.keys:
             raise TOPIC_UNFIT.error(where=self._to.where, topic=self._to.address)
         columns = encoded_rows(rows.columns, self._to.record)
         deciding = placing_columns(rows.columns, self._to.record, columns[1])
-        partition = record_partition(deciding, facts.partitions).cast("int").alias("partition")
+        partition = record_partition(deciding, note.partitions).cast("int").alias("partition")
         said = F.lit(f"{NOT_WRITTEN}the key is null, and the topic is compacted")
-        keyless = F.when(F.col("key").isNull() & F.lit(is_compacted), said)  # the broker takes no such record
-        reason = F.coalesce("unfit", keyless, too_large("value", "key", facts.max_message_bytes))
+        keyless = F.when(F.col("key").isNull() & F.lit(note.is_compacted), said)  # the broker takes no such record
+        reason = F.coalesce("unfit", keyless, too_large("value", "key", note.limit_bytes))
         return rows.select(*columns, partition), reason
 
-    def _send(self, opened: _Opened, epoch: EpochNumber, data: DataFrame, reason: Column, *, few: bool) -> bool:
+    def _send(self, opened: _Opened, note: EpochNote, data: DataFrame, reason: Column, *, few: bool) -> bool:
         """Send an epoch and its note in one transaction; return whether the topic can't have some rows.
 
         After an error, the next try has another producer.
         """
         producer, fits, is_any_unfit = opened.producer, reason.isNull(), False
-        self._opened, self._is_settled = None, False
+        self._opened, self._until_s = None, self._clock.monotonic() + _TRANSACTION_S
         sent = [F.when(fits, F.col(name).cast("binary")).alias(name) for name in ("key", "value")]
         rows = sorted_by_place(data.select(*sent, "partition", fits.alias("fits"), ROW), few=few)
-        note = EpochNote(epoch=epoch, topic=opened.identity, partitions=opened.partitions)
         try:
             producer.begin_transaction()
             for row in rows.toLocalIterator():
@@ -230,13 +246,14 @@ class EpochTopicTarget:
             while producer.flush(_LOOK_S):
                 self._require_running()
             self._confirm()  # the present owner may have cancelled this epoch meanwhile
-            producer.commit_transaction(_PATIENCE_S)
+            self._request(producer.commit_transaction, self._clock.monotonic() + _PATIENCE_S)
         except BaseException:
             producer.purge()
             with suppress(KafkaException):  # otherwise readers of committed records would wait for its timeout
                 producer.abort_transaction(_ABORT_S)
             raise
-        self._opened, self._is_settled, self._known = opened, True, EpochNumber(epoch + 1)
+        self._opened, self._note = opened, note
+        self._notes.remember()
         return is_any_unfit
 
     def _produce(
@@ -252,9 +269,31 @@ class EpochTopicTarget:
             except BufferError:  # the queue is full
                 producer.poll(_LOOK_S)
 
+    def _request(self, call: Callable[[float], None], until_s: float) -> None:
+        """Make a request of a producer. If it takes longer than a look at a stop may wait, the next call continues it.
+
+        Args: call: gets how long it may wait. until_s: monotonic. Raises: KafkaException. SparkError: Falkirk stops.
+        """
+        while True:
+            if self._stopping.is_set():
+                raise self._stopped()
+            try:
+                call(_REQUEST_S)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or self._clock.monotonic() > until_s:
+                    raise
+
     def _require_running(self) -> None:
+        """Check that the transaction may go on. Raises: SparkError: Falkirk stops; the transaction takes too long."""
         if self._stopping.is_set():
-            raise RELEASE_FAILED_STOP.error(what=f"the transaction of an epoch for {self._to.address}")
+            raise self._stopped()
+        if self._clock.monotonic() > self._until_s:
+            reason = f"an epoch was not sent within {_TRANSACTION_S:g} s"
+            raise RELEASE_FAILED_TARGET.error(topic=self._to.address, reason=reason)
+
+    def _stopped(self) -> SparkError:
+        return RELEASE_FAILED_STOP.error(what=f"the transaction of an epoch for {self._to.address}")
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:

@@ -234,15 +234,15 @@ class EpochReleaser:
         running comparison asks no further sink: later, the question would fence the writers of the next start.
         """
         self._stopping.set()
+        for target in self._targets.values():
+            if isinstance(target, EpochTopicTarget):
+                target.stop()  # it may wait for its broker, not for a job; the next start sends the epoch again
         wait_until_s = min(until_s, time.monotonic() + _STOP_S)
         if self._comparing is not None:
             self._comparing.wait(left_s(_STOP_S, wait_until_s))
         if self._thread is not None:
             self._thread.join(left_s(_STOP_S, wait_until_s))
         if self._thread is not None and self._thread.is_alive() and self._session is not None:
-            for target in self._targets.values():
-                if isinstance(target, EpochTopicTarget):
-                    target.stop()  # it may wait for its broker, not for a job
             cancel_jobs(self._session, self._group)
             self._thread.join(left_s(CANCEL_S, until_s))
 
