@@ -17,7 +17,7 @@ from falkirk.errors.conditions.spark import STAMP_SHAPE
 from falkirk.kafka_client.void import Void
 from falkirk.plan.region import Region
 from falkirk.runtime.spark.attempts import first_attempt_only
-from falkirk.runtime.spark.signed import header_text, signed_header
+from falkirk.runtime.spark.signed import signed_header
 from falkirk.steps.dataframes.names import BAD, LEAST, STAMP
 from falkirk.steps.live import effects
 from falkirk.steps.live.stamped import Frame, is_good, key_column
@@ -134,7 +134,6 @@ def rows(frame: Frame, region: Region, release: IncarnationConstants) -> DataFra
             data = data.withColumn("__published_as", text)
         data = data.where(~_is_released(frame.depth, dead, release.barrier, release))
     numbers = [stamp[name] for name in _fields(frame.depth)]
-    header = header_text(release.application, release.incarnation, numbers, F.col("__state"))
     topic = F.when(dead, F.lit(release.dead.name)).otherwise(F.lit(release.main.name))
     if region.stateful and region.source.topic.keys and region.joined is None:
         topic = _co_partitioned(topic, frame.place, _text_of(region))
@@ -142,12 +141,16 @@ def rows(frame: Frame, region: Region, release: IncarnationConstants) -> DataFra
     partition = to.cast("int")
     key = F.when(dead, effects.key_of_letter()).otherwise(F.col("__key"))
     value = F.when(dead, _dead_letter(region, frame).cast("binary")).otherwise(F.col("__value").cast("binary"))
+    header = signed_header(
+        release.application, release.incarnation, numbers, F.col("__state"), signing_key=signing_key,
+        partition=partition, record_key=key, value=value,
+    )  # fmt: skip
     return data.select(
         first_attempt_only(topic).alias("topic"),
         partition.alias("partition"),
         key.alias("key"),
         value.alias("value"),
-        signed_header(signing_key, header, partition, key, value).alias("header"),
+        header.alias("header"),
     )
 
 

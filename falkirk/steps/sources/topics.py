@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.declare.endpoints import Kafka
@@ -21,6 +23,8 @@ KAFKA_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
+#: The column with a text that does not fit.
+_CORRUPT = "__falkirk_corrupt"
 #: The timestamp, in milliseconds, of a record that has none.
 _NO_TIMESTAMP = -1
 
@@ -122,17 +126,21 @@ def declared(ddl: str, of: str, where: object) -> tuple[StructType, list[str]]:
 
 def _parse_json(topic: Kafka, content: Column) -> tuple[Column, list[str], Column]:
     schema, required = declared(topic.ddl, f"topic {topic.topic!r}", topic.where)
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "__falkirk_corrupt"}
-    corrupt = StructField("__falkirk_corrupt", StringType())
-    fields = F.from_json(content.cast("string"), StructType([*schema.fields, corrupt]), options)
+    fields = _from_json(content.cast("string"), StructType([*schema.fields, StructField(_CORRUPT, StringType())]))
     parsed = F.col("__falkirk_parsed")
     reason = (
         F.when(F.col("value").isNull(), F.lit("the value is null"))
-        .when(parsed.isNull() | parsed.getField("__falkirk_corrupt").isNotNull(), F.lit("does not fit the schema"))
+        .when(parsed.isNull() | parsed.getField(_CORRUPT).isNotNull(), F.lit("does not fit the schema"))
     )  # fmt: skip
     for name in required:
         reason = reason.when(parsed.getField(name).isNull(), F.lit(f"column {name} is null"))
     return fields, [field.name for field in schema.fields], reason
+
+
+def _from_json(text: Column, schema: StructType) -> Column:
+    """Return texts as structs, as `F.from_json` does in its mode PERMISSIVE. A session must be active."""
+    context: Any = SparkContext._active_spark_context
+    return ClassicColumn(context._jvm.org.falkirk.JsonRecords.parsed(text._jc, schema.json(), _CORRUPT))
 
 
 def dead_letter(

@@ -14,7 +14,7 @@ from falkirk.kafka_client.header import header_value
 from falkirk.kafka_client.ranges import read_messages
 from falkirk.kafka_client.signing import KEY_MARK, SigningKey, VerifiedHeader, Verifier
 from falkirk.runtime.spark import foreign
-from falkirk.runtime.spark.signed import header_text, signed_header
+from falkirk.runtime.spark.signed import signed_header
 from falkirk.runtime.supervision.query import Query
 from falkirk.spark_setup.broker import Broker
 from falkirk.theory.ids import Incarnation
@@ -47,7 +47,8 @@ def headers_in(wire: Wire, topic: str) -> list[bytes]:
     return [header for header in found if header is not None]
 
 
-def test_sparks_tags_are_those_that_are_verified(spark: "SparkSession") -> None:
+@pytest.mark.parametrize("numbers", [3, 5])
+def test_sparks_tags_are_those_that_are_verified(numbers: int, spark: "SparkSession") -> None:
     signing = SigningKey(secret=bytes(range(32)), since_birth=True)
     records = [
         (partition, offset, key, value)
@@ -55,13 +56,17 @@ def test_sparks_tags_are_those_that_are_verified(spark: "SparkSession") -> None:
         for partition in (0, 11)
     ]
     frame = spark.createDataFrame(records, "partition INT, offset LONG, key BINARY, value BINARY").coalesce(1)
-    text = header_text("deadbeef", Incarnation(2), [F.lit(0), F.col("partition"), F.col("offset")], F.lit(3))
     key = F.when(F.col("partition") == 0, F.lit(signing.of("out", 2))).otherwise(F.lit(signing.of("dead", 2)))
-    header = signed_header(key, text, F.col("partition"), F.col("key"), F.col("value"))
+    stamp = [F.lit(0), F.col("partition"), F.col("offset"), F.lit(7), (F.col("offset") + 1) * 2**40]
+    header = signed_header(
+        "deadbeef", Incarnation(2), stamp[:numbers], F.lit(3), signing_key=key, partition=F.col("partition"),
+        record_key=F.col("key"), value=F.col("value"),
+    )  # fmt: skip
     rows = frame.select("*", header.alias("header")).collect()
     verifiers = {0: Verifier("out", "deadbeef", signing), 11: Verifier("dead", "deadbeef", signing)}
     found = [verifiers[r.partition].verify(r.partition, r.offset, r.header, r.key, r.value) for r in rows]
-    assert found == [VerifiedHeader(2, (0, r.partition, r.offset), "3", True) for r in rows]
+    stamps = [(0, r.partition, r.offset, 7, (r.offset + 1) * 2**40)[:numbers] for r in rows]
+    assert found == [VerifiedHeader(2, each, "3", True) for each in stamps]
     printed = frame.select(header.alias("header"))._jdf.queryExecution().toString()
     assert KEY_MARK.hex().upper() not in printed, "a plan shows a key"
 

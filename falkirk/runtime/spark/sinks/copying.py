@@ -13,7 +13,7 @@ from falkirk.runtime.spark import fence
 from falkirk.runtime.spark.attempts import first_attempt_only
 from falkirk.runtime.spark.context import Context
 from falkirk.runtime.spark.rows import without
-from falkirk.runtime.spark.signed import header_text, signed_header
+from falkirk.runtime.spark.signed import signed_header
 from falkirk.runtime.spark.sinks.writing import write
 from falkirk.steps.sources import reads
 from falkirk.theory.ids import Incarnation, LogId, Offsets
@@ -27,9 +27,11 @@ def copy(context: Context, held: LogId, sink: str, first: Offsets, last: Offsets
     if first == last:
         return
     identity, void = context.home.identity, context.void(held).within(first, last)
-    text = header_text(identity, Incarnation(1), [F.lit(0), F.col("partition"), F.col("offset")], F.lit(0))
-    key = F.lit(context.signing_key.of(sink, fence.RELEASE))
-    header = signed_header(key, text, F.col("partition"), F.col("key"), F.col("value")).alias("header")
+    header = signed_header(
+        identity, Incarnation(1), [F.lit(0), F.col("partition"), F.col("offset")], F.lit(0),
+        signing_key=F.lit(context.signing_key.of(sink, fence.RELEASE)), partition=F.col("partition"),
+        record_key=F.col("key"), value=F.col("value"),
+    ).alias("header")  # fmt: skip
     try:
         # The range ends where the held log ends, even if a transaction is open there.
         records = reads.spark_records(

@@ -21,7 +21,7 @@ from falkirk.runtime.spark.epochs.inputs import ROW
 from falkirk.runtime.spark.epochs.observed import Observed
 from falkirk.runtime.spark.outputs import last_records, own_back_to
 from falkirk.runtime.spark.rows import encoded, record_key, record_partition, too_large
-from falkirk.runtime.spark.signed import header_text, signed_header
+from falkirk.runtime.spark.signed import signed_header
 from falkirk.runtime.spark.sinks.target import letters, release_failed
 from falkirk.runtime.spark.sinks.writing import write
 from falkirk.spark_setup.observing import tells_observed
@@ -164,10 +164,12 @@ class TopicTarget:
             reason = F.coalesce("unfit", too_large("value", "key", limit))
             unfit = reason.isNotNull()
             stamp = [F.lit(0), F.lit(0), F.col(_EPOCH), F.col(ROW)]
-            text = header_text(self._context.home.identity, Incarnation(1), stamp, F.lit(0))
             signing_key = F.lit(self._context.signing_key.of(self._topic, fence.RELEASE))
             key, value = F.col("key").cast("binary"), F.col("value").cast("binary")
-            header = signed_header(signing_key, text, F.col("partition"), key, value).alias("header")
+            header = signed_header(
+                self._context.home.identity, Incarnation(1), stamp, F.lit(0), signing_key=signing_key,
+                partition=F.col("partition"), record_key=key, value=value,
+            ).alias("header")  # fmt: skip
             to = first_attempt_only(F.lit(self._topic)).alias("topic")
             self._columns[limit] = _Columns(
                 reason=reason, fits=~unfit, unfit=unfit, counts=[F.count_if(unfit).alias("unfit")],
