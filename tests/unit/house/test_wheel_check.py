@@ -17,7 +17,7 @@ from tools import check_wheel
 class Page(ThreadingHTTPServer):
     """A page whose region starts again within less time than a look takes: only a stream that is open shows it.
 
-    Attributes: broken: what it answers first, instead of a stream. streams: how many it has begun.
+    Attributes: broken: answers that are no streams, which come first. streams: how many it has begun.
     """
 
     daemon_threads = True
