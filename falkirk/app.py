@@ -61,7 +61,9 @@ class App(Application):
         Args: kafka: the broker, by default that of the application. home: the folder, by default that of the
             application. create_topics: create missing topics. force: start although published results depend on a
             damaged checkpoint. once: process the present input; then the query ends by itself. secure: protect the
-            connections between driver and executors, as in ``falkirk run --secure``.
+            connections between driver and executors, as in ``falkirk run --secure``. A local session takes
+            ``"generated"``. A file is for a session on a cluster: one of spark-submit, or one that
+            ``fk.spark_session("shop", master=…, secure=FILE)`` has made.
         Raises: FalkirkError: before anything runs.
         """
         from falkirk.runtime.supervision.query import start_application

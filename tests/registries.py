@@ -123,12 +123,13 @@ class FakeRegistry:
                 return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
             return 200, self._schemas[number - 1]
         if body is not None and (match := re.fullmatch(_VERSIONS, path)):
-            schema = json.loads(body)["schema"]
+            asked = json.loads(body)
+            schema, kind = asked["schema"], {name: asked[name] for name in ("schemaType",) if name in asked}
             try:
                 json.loads(schema)["type"]
             except (ValueError, KeyError, TypeError):
                 return 422, {"error_code": 42201, "message": "Invalid schema"}
-            return 200, {"id": self.add(unquote(match[1]), schema)}
+            return 200, {"id": self.add(unquote(match[1]), schema, **kind)}
         match = re.fullmatch(_LATEST, path) or re.fullmatch(_NUMBERED, path)
         versions = self._subjects.get(unquote(match[1])) if match else None
         if match is None or versions is None:

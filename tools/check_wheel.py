@@ -10,6 +10,8 @@ are copied from the user's cache unless `--empty-cache` is given.
 """
 
 import argparse
+import contextlib
+import http.client
 import json
 import os
 import re
@@ -19,9 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "docs" / "tutorial.md"
 #: How long the broker and Spark may take to start.
 PATIENCE_S = 300.0
-#: The time between two looks at the page. Each opens a stream, which the page closes only when it next writes there.
-LOOK_S = 1.0
+#: The time after which a stream of the page that has ended is opened again.
+PAUSE_S = 1.0
+#: The page's stream is silent for less than this time.
+SILENT_S = 30.0
 
 
 def say(text: str) -> None:
@@ -144,7 +147,8 @@ class Tutorial:
                         [self.tool("falkirk"), "run", *arguments], cwd=self.folder, env=self.env, stdout=output,
                         stderr=output,
                     )  # fmt: skip
-                self.await_all("running")
+                with contextlib.closing(self.shown()) as shown:
+                    self.await_all("running", shown)
             case ["python", "send.py", "120"]:
                 self.sending = subprocess.Popen(
                     [self.tool("python"), *line.split()[1:], *self.broker()], cwd=self.folder, env=self.env, text=True,
@@ -179,10 +183,12 @@ class Tutorial:
         """Kill each process that the page's command would kill, of this run alone, and see the page recover."""
         hosts = self.hosts()
         assert hosts, "there is a Spark application"
-        for pid in hosts:
-            os.kill(pid, signal.SIGKILL)
-        self.await_all("starting")
-        self.await_all("running")
+        with contextlib.closing(self.shown()) as shown:
+            self.await_all("running", shown)  # so the stream is open, and no later state is missed
+            for pid in hosts:
+                os.kill(pid, signal.SIGKILL)
+            self.await_all("starting", shown)
+            self.await_all("running", shown)
 
     def hosts(self) -> list[int]:
         """Return the processes of Spark applications that this run has started."""
@@ -192,32 +198,36 @@ class Tutorial:
         below = psutil.Process(self.running.pid).children(recursive=True)
         return [p.pid for p in below if "falkirk.runtime.supervision.process" in p.cmdline()]
 
-    def await_all(self, state: str) -> None:
-        """Wait until the page shows all regions in this state."""
+    def await_all(self, state: str, shown: Iterator[dict[str, str]]) -> None:
+        """Wait until the page shows all regions in this state. Args: shown: see the method."""
         deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
+        for states in shown:
+            if states and set(states.values()) == {state}:
+                say(f"the page: {states}")
+                return
+            if time.monotonic() > deadline:
+                self.fail(f"the page does not show that all regions are {state}: {states}")
+
+    def shown(self) -> Generator[dict[str, str]]:
+        """Yield the state of each region whenever the page changes, and while it does not, every few seconds."""
+        while True:
             if self.running is None or self.running.poll() is not None:
                 self.fail("falkirk run has ended")
-            shown = self.states()
-            if shown and set(shown.values()) == {state}:
-                say(f"the page: {shown}")
-                return
-            time.sleep(LOOK_S)
-        self.fail(f"the page does not show that all regions are {state}: {self.states()}")
+            # The page may not listen yet, or break the connection.
+            with contextlib.suppress(OSError, http.client.HTTPException), self.stream() as stream:
+                yield from states_of(stream)
+            yield {}
+            time.sleep(PAUSE_S)
 
-    def states(self) -> dict[str, str]:
-        """Return the state of each region on the page, from its stream."""
+    def stream(self) -> Any:
+        """Open the stream of the page."""
         link = re.search(r"the dashboard is at (\S+); its token is in\s+(\S+)", self.log.read_text())
         if link is None:
-            return {}
+            raise OSError("falkirk run has not named the page yet")
         headers = {"Authorization": f"Bearer {(self.folder / link[2]).read_text().strip()}"}
-        try:
-            with urllib.request.urlopen(
-                urllib.request.Request(f"{link[1]}/api/stream", headers=headers), timeout=30
-            ) as stream:
-                return states_of(stream)
-        except urllib.error.URLError:  # not yet: the page refuses more streams while it still closes earlier ones
-            return {}
+        return urllib.request.urlopen(
+            urllib.request.Request(f"{link[1]}/api/stream", headers=headers), timeout=SILENT_S
+        )
 
     def broker(self) -> list[str]:
         """Return the option of send.py that names the broker of this run."""
@@ -238,16 +248,17 @@ class Tutorial:
         sys.exit(f"{reason}\n{self.log.read_text()[-5000:] if self.log.exists() else ''}")
 
 
-def states_of(stream: Any) -> dict[str, str]:
-    """Return the states of the regions in a new stream of the page."""
-    event = ""
+def states_of(stream: Any) -> Iterator[dict[str, str]]:
+    """Yield the states of the regions after each event in a stream of the page, and after each sign of life."""
+    event, states = "", dict[str, str]()
     for line in stream:
         name, _, content = line.decode().strip().partition(": ")
         if name == "event":
             event = content
         elif name == "data" and event == "now":
-            return {name: region["state"] for name, region in json.loads(content)["units"].items()}
-    return {}
+            states = {name: region["state"] for name, region in json.loads(content)["units"].items()}
+        if name in ("data", ""):
+            yield states
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """Accepted: checks the values that a user gives as sources and as targets."""
 
+from dataclasses import replace
 from typing import cast
 
 from falkirk.declare.endpoints import Console, Endpoint, EpochTopic, Files, Kafka, Sql
 from falkirk.declare.lake import Delta, Iceberg
+from falkirk.declare.record_parts import json_schema
 from falkirk.declare.sink import Sink, as_own, is_sink
 from falkirk.errors.conditions.declare import (
     NOT_A_TOPIC,
@@ -12,7 +14,6 @@ from falkirk.errors.conditions.declare import (
     SCHEMA_MISSING_FILES,
     TOPICS_MISPLACED,
 )
-from falkirk.errors.conditions.registry import REGISTRY_MISPLACED
 from falkirk.errors.location import SourceLocation
 
 
@@ -64,11 +65,11 @@ def as_topic(value: object, where: SourceLocation) -> Kafka:
 def as_output_topic(value: object, where: SourceLocation) -> Kafka:
     """Return `value` if it is one topic that results can be written to.
 
-    Raises: DefinitionError: `OPTION_UNKNOWN`, `REGISTRY_MISPLACED`; as `as_topic`.
+    Raises: DefinitionError: `OPTION_UNKNOWN`, `SCHEMA_INVALID`; as `as_topic`.
     """
     topic = as_topic(value, where)
     if topic.record_columns:
         raise OPTION_UNKNOWN_METADATA_OF_SINK.error(where=where, topic=topic.topic)
-    if topic.registry and topic.format != "avro":
-        raise REGISTRY_MISPLACED.error(where=where, reason=f"the sink writes {topic.format} to topic {topic.topic}")
+    if topic.registry and topic.format == "json" and topic.schema:
+        return replace(topic, schema=json_schema(topic.schema, topic.topic, topic.where))
     return topic

@@ -47,8 +47,8 @@ class Kafka:
             whole names, ``fk.Kafka(re.compile(r"orders-.*"), …)``, which each start compares with the broker's topics.
             The records of all of them have the same schema, format and key.
         schema: the columns of a source as Spark DDL, such as ``"id STRING NOT NULL, n INT"``; a record that does not
-            fit becomes a dead letter. Text and binary sources have one column, ``value``. For Avro sources and sinks,
-            the Avro schema of a record as JSON, or the name of a file with it.
+            fit becomes a dead letter. Text and binary sources have one column, ``value``. For Avro, the schema of a
+            record as JSON, or the name of a file with it; for a JSON sink with `registry`, the JSON Schema likewise.
         key: the column(s) by which the topic is partitioned. For a source this is a claim, which Falkirk checks for
             every record: all records of one key come from one partition. For a sink the column(s) become the record's
             key.
@@ -190,7 +190,7 @@ class Kafka:
     @property
     def written_as(self) -> str:
         """The form of results: format, schema and key."""
-        schema = self.schema if self.format == "avro" else None
+        schema = self.schema if self.format == "avro" or self.registry else None
         digest = "" if schema is None else f" with schema {sha256(schema.encode()).hexdigest()[:16]}"
         digest += " and the ids of a registry" if self.registry else ""
         return f"{'avro' if self.format == 'avro' else 'json'}{digest}, {_key(self.keys)}"

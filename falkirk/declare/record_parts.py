@@ -1,10 +1,11 @@
-"""Record parts: checks which parts of a record a source has as columns, and the Avro schema of its values."""
+"""Record parts: checks which parts of a record a source has as columns, and the schema of its values."""
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from falkirk.errors.conditions.declare import SCHEMA_INVALID, SCHEMA_MISSING
+from falkirk.errors.conditions.registry import SCHEMA_INVALID_JSON
 from falkirk.errors.location import SourceLocation
 
 #: The parts of a record, beside its value, that a source can have as columns. The names are those of Spark's source.
@@ -27,10 +28,49 @@ def avro_schema(given: str | None, topic: str, where: SourceLocation) -> str:
     if not given:
         raise SCHEMA_MISSING.error(where=where, topic=topic)
     try:
-        text = given if given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
+        text = _text_of(given)
         content = json.loads(text)
         if content["type"] != "record" or not [field["name"] for field in content["fields"]]:
             raise ValueError("it is not a record with fields")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SCHEMA_INVALID.error(where=where, topic=topic, reason=error) from error
     return text
+
+
+def json_schema(given: str, topic: str, where: SourceLocation) -> str:
+    """Return the JSON Schema of an object, given as JSON or as the name of a file.
+
+    Raises: DefinitionError: `SCHEMA_INVALID`.
+    """
+    try:
+        text = _text_of(given)
+        reason = _mistake(json.loads(text))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SCHEMA_INVALID_JSON.error(where=where, topic=topic, reason=error) from error
+    if reason is not None:
+        raise SCHEMA_INVALID_JSON.error(where=where, topic=topic, reason=reason)
+    return text
+
+
+def _text_of(given: str) -> str:
+    return given if given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
+
+
+def _mistake(schema: object) -> str | None:
+    """Return why a schema, or one within it, can't be used; None: it can. It is looked at as written.py reads it."""
+    if isinstance(schema, bool):
+        return None
+    if not isinstance(schema, dict):
+        return f"{json.dumps(schema)[:40]} is not a schema"
+    types = schema.get("type", [])
+    if not (isinstance(types, str) or (isinstance(types, list) and all(isinstance(each, str) for each in types))):
+        return "type is neither a name nor a list of names"
+    required, properties = schema.get("required", []), schema.get("properties", {})
+    if not isinstance(required, list) or not isinstance(properties, dict):
+        return "required is a list, and properties an object"
+    within = [*properties.values(), *(schema[name] for name in ("items", "additionalProperties") if name in schema)]
+    for name in ("anyOf", "oneOf"):
+        if not isinstance(choices := schema.get(name, []), list):
+            return f"{name} is not a list"
+        within += choices
+    return next(filter(None, map(_mistake, within)), None)

@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from falkirk.errors import LogError
@@ -22,6 +22,8 @@ from falkirk.errors.conditions.registry import (
 )
 from falkirk.errors.location import SourceLocation
 
+#: Registries take a schema for one of Avro unless they are told otherwise.
+SchemaKind = Literal["AVRO", "JSON"]
 _TIMEOUT_S, _WAIT_S, _PAUSE_S = 5.0, 10.0, 0.5
 #: One request may always take this long: a socket accepts no time-out of 0.
 _TIMEOUT_MIN_S = 0.1
@@ -63,22 +65,23 @@ class SchemaRegistry:
             handlers.append(urllib.request.HTTPSHandler(context=_context(ca_location, where)))
         self._opener = urllib.request.build_opener(*handlers)
 
-    def latest(self, subject: str) -> SchemaVersion:
+    def latest(self, subject: str, kind: SchemaKind = "AVRO") -> SchemaVersion:
         """Return the newest schema of a subject. Raises: LogError: `SCHEMA_UNREGISTERED`."""
         doing = f"Falkirk looked up the newest schema of {subject!r}"
         status, found = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest", None, doing)
-        if status == 404 or found.get("schemaType", "AVRO") != "AVRO":
-            raise SCHEMA_UNREGISTERED.error(where=self._where, url=self._url, subject=subject)
+        if status == 404 or found.get("schemaType", "AVRO") != kind:
+            raise SCHEMA_UNREGISTERED.error(where=self._where, url=self._url, kind=kind, subject=subject)
         self._require(status, found, doing)
         if found.get("references"):
             reason = "it refers to other schemas. Give the whole schema as schema="
             raise REGISTRY_REFUSED.error(where=self._where, url=self._url, doing=doing, reason=reason)
         return SchemaVersion(subject=subject, number=found["id"], schema=found["schema"])
 
-    def register(self, subject: str, schema: str) -> SchemaVersion:
+    def register(self, subject: str, schema: str, kind: SchemaKind = "AVRO") -> SchemaVersion:
         """Register a schema under a subject, unless it is registered already, and return it with its id."""
         doing = f"Falkirk registered the schema of {subject!r}"
-        status, found = self._ask(f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema}, doing)
+        body = {"schema": schema} if kind == "AVRO" else {"schema": schema, "schemaType": kind}
+        status, found = self._ask(f"/subjects/{quote(subject, safe='')}/versions", body, doing)
         self._require(status, found, doing)
         return SchemaVersion(subject=subject, number=found["id"], schema=schema)
 

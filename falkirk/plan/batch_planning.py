@@ -31,7 +31,7 @@ from falkirk.steps.dataframes.names import STAMP
 from falkirk.steps.dataframes.quiet import quiet
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.python_steps import schema_of
-from falkirk.steps.sources import avro
+from falkirk.steps.sources.written import check_written
 from falkirk.steps.static_analysis.columns import require_columns
 from falkirk.steps.static_analysis.escapes import watched
 from falkirk.steps.static_analysis.properties import batch_properties
@@ -85,7 +85,7 @@ def plan_batch(
     result, rehearsal = call.result, call.rehearsal
     for sink in sinks:
         check_sink_key(sink, result.columns)
-        avro.check_avro(sink, result, result.columns)
+        check_written(sink, result, result.columns)
         check_table_columns(sink, result.schema)
     slots = {slot: frame.schema for slot, frame in rehearsal.kept.items()}
     _check_policy(processor, stateful=state is not None or bool(slots) or bool(rehearsal.notes))

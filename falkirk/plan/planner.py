@@ -54,8 +54,8 @@ from falkirk.spark_setup.held_views import holds_views
 from falkirk.steps.dataframes.empty import no_rows
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.stamped import Frame
-from falkirk.steps.sources import avro
 from falkirk.steps.sources.topics import kafka_schema, parse_records, parsing
+from falkirk.steps.sources.written import check_written
 from falkirk.steps.static_analysis import columns, determinism
 from falkirk.steps.static_analysis.formula import deciding_formulas
 from falkirk.steps.static_analysis.functions import DATED, ITSELF
@@ -123,7 +123,7 @@ class _Planner:
         mechanisms.check_promise(sink, cause, draft.repeated_by)
         promises.check_at_most_once(sink, split=draft.source.topic.topic if draft.split else None, cause=cause)
         columns.check_partition_key(draft.frame, [f"`{key}`" for key in sink.topic.keys], sink.where)
-        avro.check_avro(sink, draft.frame.data, draft.frame.columns)
+        check_written(sink, draft.frame.data, draft.frame.columns)
         held = cause is not None and sink.delivery in mechanisms.HELD
         self._close(
             draft,

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
+from falkirk.declare.record_parts import json_schema
 from falkirk.declare.registry import Registry
 from falkirk.errors.conditions.registry import HOME_DAMAGED_SCHEMAS, SCHEMAS_UNRECORDED
-from falkirk.kafka_client.schema_registry import SchemaRegistry, SchemaVersion
+from falkirk.kafka_client.schema_registry import SchemaKind, SchemaRegistry, SchemaVersion
 from falkirk.platform.data import DataPath
 from falkirk.platform.stored import parse_json
 from falkirk.recovery.ownership.folder import data_folder
@@ -105,16 +106,20 @@ class _Schemas:
         if known is None or (known["url"], known["schema"]) != (registry.url, schema):
             if self._use is Use.PLAN and schema is not None:
                 return replace(topic, schema=schema)
-            known = self._look_up(registry, subject, schema)
+            known = self._look_up(registry, subject, schema, "JSON" if topic.format == "json" else "AVRO")
             self._known[_WRITTEN][subject] = known
+        if topic.format == "json":
+            json_schema(known["schema"], topic.topic, topic.where)  # somebody else has registered it
         return replace(topic, schema=known["schema"], registry=registry.with_id(int(known["id"])))
 
-    def _look_up(self, registry: Registry, subject: str, schema: str | None = None) -> dict[str, str]:
+    def _look_up(
+        self, registry: Registry, subject: str, schema: str | None = None, kind: SchemaKind = "AVRO"
+    ) -> dict[str, str]:
         """Return the newest schema of a subject, or the registered `schema`."""
         if self._use is Use.STANDBY:
             raise SCHEMAS_UNRECORDED.error(where=self._file, subject=subject)
         asked = SchemaRegistry(registry.url, registry.authorization, registry.ca_location, registry.where)
-        found: SchemaVersion = asked.latest(subject) if schema is None else asked.register(subject, schema)
+        found: SchemaVersion = asked.latest(subject, kind) if schema is None else asked.register(subject, schema, kind)
         return {"url": registry.url, "id": str(found.number), "schema": found.schema}
 
     def record(self) -> None:

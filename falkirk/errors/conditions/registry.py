@@ -19,7 +19,7 @@ REGISTRY_MISPLACED = Condition(
     "REGISTRY_MISPLACED",
     DefinitionError,
     "registry= does not fit here: {reason}.",
-    hint='Sources with a registry have format="avro" or "json", and sinks format="avro".',
+    hint='Topics with a registry have format="avro" or "json".',
 )
 REGISTRY_AWAY = Condition(
     "REGISTRY_AWAY",
@@ -37,8 +37,14 @@ REGISTRY_REFUSED = Condition(
 SCHEMA_UNREGISTERED = Condition(
     "SCHEMA_UNREGISTERED",
     LogError,
-    "the schema registry {url} has no Avro schema under subject {subject!r}.",
+    "the schema registry {url} has no {kind} schema under subject {subject!r}.",
     hint="Register one, give schema=, or name the subject: fk.Registry(url, subject=…).",
+)
+SCHEMA_INVALID_JSON = Condition(
+    "SCHEMA_INVALID",
+    DefinitionError,
+    "the schema of topic {topic!r} is not a JSON Schema: {reason}.",
+    hint="A sink with a registry takes a JSON Schema as schema=, or the name of a file with it.",
 )
 SCHEMAS_UNRECORDED = Condition(
     "SCHEMAS_UNRECORDED",

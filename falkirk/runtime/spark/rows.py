@@ -21,7 +21,7 @@ from falkirk.runtime.spark.signed import signed_header
 from falkirk.steps.dataframes.names import BAD, LEAST, STAMP
 from falkirk.steps.live import effects
 from falkirk.steps.live.stamped import Frame, is_good, key_column
-from falkirk.steps.sources import avro, wire
+from falkirk.steps.sources import avro, wire, written
 from falkirk.steps.sources.topics import dead_letter
 from falkirk.theory.channel import Channel, ReleasedTail
 from falkirk.theory.ids import Incarnation, LogId
@@ -156,15 +156,20 @@ def rows(frame: Frame, region: Region, release: IncarnationConstants) -> DataFra
 
 def _text_of(region: Region) -> str:
     """Return the name of the column that has a record's value as readable text."""
-    return "__text" if region.output.format == "avro" else "__value"
+    return "__text" if region.output.format == "avro" or region.output.schemas is not None else "__value"
 
 
 def encoded(columns: Sequence[str], to: Kafka) -> tuple[Column, Column, Column]:
     """Return a record's value in the topic's format, the value as text, and the reason for a missing value or null."""
     text = F.to_json(F.struct(*[F.col(f"`{c}`") for c in columns]), JSON_OPTIONS)
-    if to.format != "avro" or to.schema is None:
+    if to.schema is None or (to.format != "avro" and to.schemas is None):
         return text, text, F.lit(None).cast("string")
-    value, reason = avro.written({c: F.col(f"`{c}`") for c in columns}, to.schema)
+    named = {c: F.col(f"`{c}`") for c in columns}
+    if to.format == "avro":
+        value, reason = avro.written(named, to.schema)
+    else:
+        reason = written.null_forbidden(named, to.schema)
+        value = F.when(reason.isNull(), text.cast("binary"))
     return wire.prefixed(value, to), text, F.concat(F.lit(NOT_WRITTEN), reason)
 
 

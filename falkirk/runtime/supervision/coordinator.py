@@ -49,9 +49,11 @@ SILENT_AT_START_S = 180.0
 #: Conditions that end an application at its start. Once its regions have run, they pass with a new Spark application:
 #: a master that restarts can close a connection as one does that has another secret.
 _ENDING_STARTS = ("MASTER_REFUSED",)
+#: Conditions that the next host waits for without a limit: none of them is a fault of the application.
+_AWAITED = (*AWAY, *_ENDING_STARTS)
 #: After this many failures in a row, each without a checkpoint of any region, a further start would fail too.
 FRUITLESS_MAX = 5
-#: The time between two checks whether the broker or the store is back.
+#: The time between two checks whether the broker, the store or the master is back.
 AWAY_PAUSE_S = 1.0
 #: The time between two checks whether executors on other machines have ended.
 ALIVE_PAUSE_S = 1.0
@@ -156,8 +158,8 @@ class Coordinator:
                 if reason is None:
                     self._say("the standby can't take over (host.log has the reason); starting without it")
                     continue
-                self._died_at_s = None if self._waits_for in AWAY else self._alive_at_s
-                if self._waits_for in AWAY:  # wait for it without a limit
+                self._died_at_s = None if self._waits_for in _AWAITED else self._alive_at_s
+                if self._waits_for in _AWAITED:
                     self._stopping.wait(AWAY_PAUSE_S)
                 elif self._commits != before:
                     fruitless = 0

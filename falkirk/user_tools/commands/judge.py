@@ -187,6 +187,8 @@ class LiveJudge:
             raise not_checkable(sink, f"{sink.reads!r} runs as a batch")
         if sink.topic.format == "avro":
             raise not_checkable(sink, "its values are Avro")
+        if sink.topic.schemas is not None:
+            raise not_checkable(sink, "its values have ids of a schema registry")
         known = {region.name: region for region in self._plan.regions}
         found = [known[unit.name] for unit in self._plan.path_to(last)]
         if any(source.name in self._app.pushed for region in found for source in region.sources):

@@ -306,4 +306,6 @@ def output_place(to: Endpoint, batch: Batch, session: SparkSession, connection: 
         return f"the checker does not read {type(to).__name__} tables"
     if not isinstance(to, Kafka):
         return f"{to.address} can't be read"
+    if to.schemas is not None and to.format != "avro":
+        return "its values have ids of a schema registry"
     return "its values are Avro" if to.format == "avro" else TopicPlace(to, batch.schema, connection)

@@ -309,8 +309,9 @@ def planned(declaration: Application, app: Application, session: SparkSession) -
     if app.clocks:
         raise APPLICATION_UNSUITABLE.error(reason=f"source {next(iter(app.clocks))!r} is a clock")
     for sink in app.sinks.values():
-        if isinstance(sink.to, Kafka) and sink.to.format == "avro":
-            raise APPLICATION_UNSUITABLE.error(where=sink.where, reason=f"sink {sink.name!r} writes Avro")
+        if isinstance(sink.to, Kafka) and (sink.to.format == "avro" or sink.to.schemas is not None):
+            kind = "Avro" if sink.to.format == "avro" else "with a schema registry"
+            raise APPLICATION_UNSUITABLE.error(where=sink.where, reason=f"sink {sink.name!r} writes {kind}")
     plan = plan_application(_with_timed_in_epochs(without_registries(app)), session, IDENTITY)
     # A direct batch sends its results without a log. The kit computes the same ones into the log.
     plan = replace(plan, batches=tuple(replace(batch, is_direct=False) for batch in plan.batches))

@@ -11,13 +11,14 @@ import random
 import socket
 import struct
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import psutil
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -37,6 +38,8 @@ RANDOM = 40
 SEED = int(os.environ.get("FALKIRK_SEED", random.SystemRandom().randrange(10**6)))
 SECRET = "very-private-word"
 CHECKPOINTS = 3
+#: Of Linux.
+ETH_P_IP, SO_RCVBUFFORCE = 0x0800, 33
 #: `AuthenticatedServer` keeps so many connections that have proven nothing.
 STRANGERS_MAX, MORE = 256, 50
 
@@ -97,6 +100,50 @@ class Stranger:
                 connection.close()
 
 
+class Listener:
+    """Reads what crosses the loopback interface. Only root may do this, on Linux."""
+
+    def __init__(self) -> None:
+        try:
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_IP))
+        except (AttributeError, PermissionError) as error:
+            pytest.skip(f"this user can't read packets: {error}")
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+        self._socket.bind(("lo", ETH_P_IP))
+        self._socket.settimeout(0.2)
+        self._ended = threading.Event()
+        #: The bytes of each connection in each direction, by the ports of both ends.
+        self._bytes = defaultdict[tuple[int, int], bytearray](bytearray)
+
+    def heard(self, ports: set[int]) -> bytes:
+        """Return all bytes of TCP connections from or to these ports, one direction after another."""
+        return b"".join(heard for ends, heard in self._bytes.items() if ports & {*ends})
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen until the end of the block."""
+        thread = threading.Thread(target=self._listen)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            thread.join()
+            self._socket.close()
+
+    def _listen(self) -> None:
+        while not self._ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                packet = self._socket.recv(1 << 18)
+                if packet[9] == socket.IPPROTO_TCP:
+                    self._note(packet[(packet[0] & 15) * 4 :])
+
+    def _note(self, segment: bytes) -> None:
+        content = segment[(segment[12] >> 4) * 4 :]
+        if content:
+            self._bytes[struct.unpack(">HH", segment[:4])] += content
+
+
 def _asks(spark: SparkSession, reader: int) -> bytes:
     """Return the first message of a reader, which asks a writer for records."""
     jvm = spark._jvm
@@ -150,21 +197,34 @@ def test_a_stranger_gets_nothing_and_stops_nothing(spark: SparkSession, broker: 
     assert stranger.received == b""
 
 
-def test_records_cross_the_shuffle_encrypted(spark: SparkSession, broker: Broker, tag: str, home: Path) -> None:
-    """`--secure` sets them for all connections. A local session reads them for each new one of a shuffle."""
+@pytest.mark.parametrize("protected", [False, True])
+def test_nobody_reads_the_records_of_a_protected_shuffle(
+    spark: SparkSession, broker: Broker, tag: str, home: Path, *, protected: bool
+) -> None:
+    """A listener looks for a word in all bytes of the shuffle. It finds the word only without `--secure`.
+
+    Its settings hold for all connections. A local session reads them for each new one of a shuffle.
+    """
     wire = Wire(bootstrap=broker.bootstrap, tag=tag)
     events, out = wire.topic("events"), wire.topic("out")
     stream = fk.read(fk.Kafka(events, schema="word STRING", key="word"))
     counts = stream.groupBy("word").agg(F.count("*").alias("version"))
-    with _connections(spark, PROTECTION):
+    listener, ports = Listener(), set[int]()
+    with _connections(spark, PROTECTION if protected else {}), listener.listening():
         query = counts.write(fk.Kafka(out, key="word"), kafka=wire.bootstrap, home=str(home), interval="60 seconds")
         try:
             for number in (1, 2):
                 wire.send(events, [{"word": SECRET}] * 50)
                 wire.await_count(out, 50 * number, query)
+                ports.update(Stranger(spark).open_ports())
         finally:
             query.stop()
     assert query.status[0].restarts == 0
+    heard = listener.heard(ports)
+    handshake = spark.sparkContext.applicationId.encode()
+    assert handshake in heard, "the ends have named the application to each other"
+    assert len(heard) > 100 * len(SECRET), "and records have crossed"
+    assert (SECRET.encode() in heard) is not protected
 
 
 def test_idle_strangers_are_disconnected(spark: SparkSession, broker: Broker, tag: str, home: Path) -> None:

@@ -64,14 +64,75 @@ def test_formats_without_schemas_have_no_registry() -> None:
     with pytest.raises(DefinitionError) as refused:
         fk.Kafka("orders", format="text", registry="http://r")
     assert refused.value.condition == "REGISTRY_MISPLACED"
-    app = fk.App("shop")
-    orders = app.source("orders", fk.Kafka("orders", schema="id STRING", registry="http://r"))
-    with pytest.raises(DefinitionError) as refused:
-        app.sink("out", orders, fk.Kafka("out", registry="http://r"))
-    assert refused.value.condition == "REGISTRY_MISPLACED"
     with pytest.raises(DefinitionError) as refused:
         fk.Kafka("orders", format="avro")
     assert refused.value.condition == "SCHEMA_MISSING"
+
+
+JSON = json.dumps({"type": "object", "properties": {"id": {"type": "string"}}})
+
+
+def json_shop(at: str, writes: str | None) -> fk.App:
+    app = fk.App("shop")
+    app.source("orders", fk.Kafka("orders", schema="id STRING", registry=at))
+
+    @app.stream()
+    def same(orders: fk.Stream) -> fk.Stream:
+        return orders
+
+    app.sink("out", same, fk.Kafka("out", schema=writes, registry=at))
+    return app
+
+
+def test_a_json_sink_registers_its_json_schema(tmp_path: Path) -> None:
+    file = tmp_path / "out.schema.json"
+    file.write_text(JSON)
+    with FakeRegistry() as registry:
+        registry.add("something", SCHEMA)
+        app = json_shop(registry.url, str(file))
+        assert app.sinks["out"].topic.schema == JSON
+        assert app.sinks["out"].topic.written_as != json_shop(registry.url, "{}").sinks["out"].topic.written_as
+        found = with_schemas(app, tmp_path, Use.START).sinks["out"].topic
+        assert (found.schema, found.schemas) == (JSON, Registered(registry.url, number=2))
+        assert registry.add("out-value", JSON, schemaType="JSON") == 2, "it is registered as one of JSON"
+        assert with_schemas(app, tmp_path).sources["orders"].topic.schema == "id STRING"
+    assert with_schemas(app, tmp_path, Use.START).sinks["out"].topic == found, "recorded: the registry is down"
+
+
+def test_a_json_sink_without_a_schema_writes_the_newest_one(tmp_path: Path) -> None:
+    with FakeRegistry() as registry:
+        number = registry.add("out-value", JSON, schemaType="JSON")
+        found = with_schemas(json_shop(registry.url, None), tmp_path, Use.START).sinks["out"].topic
+        assert (found.schema, found.schemas) == (JSON, Registered(registry.url, number=number))
+        registry.add("out-value", SCHEMA)
+        with pytest.raises(LogError, match="has no JSON schema") as refused:
+            with_schemas(json_shop(registry.url, None), tmp_path / "other", Use.START)
+        assert refused.value.condition == "SCHEMA_UNREGISTERED"
+        registry.add("out-value", '{"type": 7}', schemaType="JSON")
+        with pytest.raises(DefinitionError) as invalid:
+            with_schemas(json_shop(registry.url, None), tmp_path / "other", Use.START)
+        assert invalid.value.condition == "SCHEMA_INVALID"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "id STRING",
+        "none.json",
+        "{",
+        '{"type": 7}',
+        '{"required": "id"}',
+        '{"properties": []}',
+        '{"properties": {"id": "string"}}',
+        '{"properties": {"id": {"anyOf": 1}}}',
+        '{"items": {"oneOf": [{"type": [1]}]}}',
+        '{"items": ' * 2_000 + "{}" + "}" * 2_000,
+    ],
+)
+def test_a_schema_that_is_no_json_schema_is_refused(given: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        json_shop("http://r", given)
+    assert refused.value.condition == "SCHEMA_INVALID"
 
 
 def shop(registry: FakeRegistry, *, reads: str | None = None, writes: str | None = SCHEMA) -> fk.App:

@@ -18,7 +18,7 @@ from falkirk.runtime.spark.retry import FAILURES_MAX
 from falkirk.runtime.spark.status import RegionStatus
 from falkirk.runtime.supervision import coordinator as supervise
 from falkirk.runtime.supervision import failures as counting
-from falkirk.runtime.supervision.coordinator import FRUITLESS_MAX, Coordinator
+from falkirk.runtime.supervision.coordinator import AWAY_PAUSE_S, FRUITLESS_MAX, Coordinator
 from falkirk.runtime.supervision.failures import IDLE_S, Cause, Failures, cause_of, has_progressed
 from falkirk.runtime.supervision.process import EXIT_RESTART, write_status
 from falkirk.runtime.supervision.settings import HostSettings, RunSettings
@@ -77,9 +77,14 @@ class Cluster:
 
 
 class Impatient(threading.Event):
-    """An event for which nobody waits: the hosts here are quick."""
+    """An event for which nobody waits: the hosts here are quick. It notes how long somebody would have waited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits_s: list[float | None] = []
 
     def wait(self, timeout: float | None = None) -> bool:
+        self.waits_s.append(timeout)
         return self.is_set()
 
 
@@ -106,16 +111,20 @@ def test_a_region_stays_down_after_a_few_spark_applications(
 
 @pytest.mark.parametrize("has_run", [True, False])
 def test_a_refusal_of_the_master_ends_only_a_first_start(tmp_path: Path, *, has_run: bool) -> None:
-    """Before, a master that restarted could end an application that had run for weeks."""
+    """A master that restarts may refuse for longer than a few starts take, and the application may have run for weeks.
+
+    Before, the fifth refusal ended it.
+    """
     home, hosts = tmp_path / "home", list[HostSettings]()
+    enough = FRUITLESS_MAX + 3
 
     def refused(settings: HostSettings) -> Iterator[int | None]:
         hosts.append(settings)
-        if len(hosts) == 3:
+        if len(hosts) == enough:
             coordinator.stop()
             yield 0
-        good = RegionStatus(name="good", state="running" if has_run else "starting", last_commit=-1)
-        write_status(home, (good,))
+        runs = has_run and len(hosts) == 1
+        write_status(home, (RegionStatus(name="good", state="running" if runs else "starting", last_commit=-1),))
         yield None
         write_status(home, (), error=SparkError("MASTER_REFUSED", "the master refuses the connection: closed."))
         yield EXIT_FATAL
@@ -123,10 +132,12 @@ def test_a_refusal_of_the_master_ends_only_a_first_start(tmp_path: Path, *, has_
     app = fk.App("shop", kafka="127.0.0.1:1", home=home)
     settings = RunSettings(file=Path(__file__))
     coordinator = Coordinator(app, settings, say=lambda text: None, start=lambda home: host_process(refused))
-    coordinator._stopping = Impatient()
+    coordinator._stopping = paused = Impatient()
     with nullcontext() if has_run else pytest.raises(SparkError, match="refuses the connection"):
         coordinator.run()
-    assert len(hosts) == (3 if has_run else 1)
+    assert len(hosts) == (enough if has_run else 1)
+    assert paused.waits_s.count(AWAY_PAUSE_S) == len(hosts) - 1, "a pause before each start that follows a refusal"
+    assert all(each.died_at_s is None for each in hosts), "the time of an outage is not that of a restart"
 
 
 def test_without_the_counts_there_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,12 @@ from py4j.java_gateway import JavaClass, JavaPackage
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+import falkirk as fk
 from falkirk import cli
 from falkirk.errors import DefinitionError, FalkirkError, SparkError
 from falkirk.runtime.supervision.coordinator import Coordinator
 from falkirk.runtime.supervision.settings import HostSettings, RunSettings
+from falkirk.runtime.supervision.start import application_session
 from falkirk.spark_setup import exposure
 from falkirk.spark_setup import secure as connections
 from falkirk.spark_setup import spark as local_spark
@@ -242,6 +244,19 @@ def test_a_session_that_runs_can_not_be_protected_later(monkeypatch: pytest.Monk
         with pytest.raises(SparkError, match=name) as refused:
             local_spark.spark_session("shop", secure="generated")
         assert refused.value.condition == "SESSION_SETTINGS_MISSING"
+
+
+def test_start_takes_a_file_with_a_session_on_a_cluster_only(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`App.start` names no master, so a session that it makes is local."""
+    app = fk.App("shop", kafka="127.0.0.1:1")
+    Driver(monkeypatch, "local[32]", Module())
+    with pytest.raises(DefinitionError, match=r"can't be used with the master local\[32\]") as refused:
+        app.start(secure=secret)
+    assert (refused.value.condition, refused.value.hint) == ("SECURE_UNSUITABLE", "Write generated.")
+    active: Any = FakeSession(WELL)
+    active.sparkContext = SimpleNamespace(getConf=lambda: SimpleNamespace(get=PROTECTION.get))
+    monkeypatch.setattr(local_spark, "_present", lambda: active)
+    assert application_session(app, None, 32, secure=secret) is active
 
 
 def test_the_command_passes_the_path_to_the_host(secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
