@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from falkirk.steps.sources.topics import _CORRUPT, _from_json
+from falkirk.steps.sources.topics import _CORRUPT, _from_json, declared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,12 +47,17 @@ def _mutants(seed: int, count: int) -> list[bytes]:
     return found
 
 
+def _with_corrupt(ddl: str) -> StructType:
+    schema, _ = declared(ddl, "the topic", "here")
+    return StructType([*schema.fields, StructField(_CORRUPT, StringType())])
+
+
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "interpreted"])
 def test_it_finds_the_same_as_spark(compiled: bool, spark: "SparkSession") -> None:
     own = spark.newSession()
     own.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
     own.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if compiled else "NO_CODEGEN")
-    schema = StructType([*StructType.fromDDL(DDL).fields, StructField(_CORRUPT, StringType())])
+    schema = _with_corrupt(DDL)
     records = [*ODD, json.dumps(WHOLE).encode(), *_mutants(1, 2_000)]
     rows = own.createDataFrame([(i, record) for i, record in enumerate(records)], "i INT, value BINARY").repartition(2)
     text, options = F.col("value").cast("string"), {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
@@ -66,7 +71,7 @@ def test_it_finds_the_same_as_spark(compiled: bool, spark: "SparkSession") -> No
 
 
 def test_a_schema_that_json_can_not_have_is_refused_by_the_analysis(spark: "SparkSession") -> None:
-    schema = StructType([*StructType.fromDDL("m MAP<INT, STRING>").fields, StructField(_CORRUPT, StringType())])
+    schema = _with_corrupt("m MAP<INT, STRING>")
     rows = spark.range(1).select(F.lit("{}").alias("text"))
     with pytest.raises(AnalysisException) as error:
         rows.select(_from_json(F.col("text"), schema))
