@@ -22,6 +22,8 @@ from pyspark.sql import functions as F
 from sqlalchemy import event
 
 from falkirk.errors import SparkError
+from falkirk.kafka_client.topics import Topics
+from falkirk.recovery.decision_store import Store
 from falkirk.runtime.spark import fence, lanes
 from falkirk.runtime.spark.epochs.inputs import ROW
 from falkirk.runtime.spark.sinks import epoch_topic, folder, lake, table, topic
@@ -29,7 +31,7 @@ from falkirk.runtime.spark.sinks.epoch_notes import EpochNotes
 from falkirk.runtime.spark.sinks.epoch_topic import EpochTopicTarget
 from falkirk.runtime.spark.sinks.table import TableTarget
 from falkirk.runtime.spark.sinks.topic import TopicTarget
-from tests.integration.targets import FORMATS, LAKES, ROWS, CutOff, Place, deliver, epoch
+from tests.integration.targets import FORMATS, LAKES, ROWS, CutOff, Place, await_end_of_transactions, deliver, epoch
 
 if TYPE_CHECKING:
     from falkirk.kafka_client.topics import TopicFacts
@@ -156,18 +158,25 @@ def in_a_topic(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @contextmanager
 def in_epochs(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Some records, the note, and the end of the transaction."""
-    real = EpochTopicTarget._produce
+    """The topics, the records of the home, some records, the note, and the end of the transaction."""
+    real, sending = EpochTopicTarget._produce, list[tuple[Topics, str]]()
+    for owner, name in [(Topics, "create"), (Store, "record_decision"), (EpochNotes, "refuse_others")]:
+        patch.setattr(owner, name, points.around(getattr(owner, name), name))
 
     def produce(self: EpochTopicTarget, producer: Producer, topic: str, *record: Any) -> None:
         row = json.loads(record[2])
+        sending.append((self._topics, self._to.topic))
         if topic != self._to.topic or row["id"] % (ROWS // 3) == 0:
             producer.flush(10)  # the records before it are in the topic
             points.pass_by(f"before {row}")
         real(self, producer, topic, *record)
 
     class Cut(Producer):
-        commit_transaction = points.around(Producer.commit_transaction, "the commit")
+        def commit_transaction(self, *arguments: Any) -> None:
+            points.pass_by("before the commit")
+            super().commit_transaction(*arguments)
+            await_end_of_transactions(*sending[-1])
+            points.pass_by("behind the commit")
 
         def abort_transaction(self, *_: Any) -> None:
             """A process that was killed does not abort."""
@@ -201,11 +210,11 @@ CUTTING = {
 KINDS = [kind for kind in CUTTING if kind not in FORMATS[1:] or "FALKIRK_STRIKES" in os.environ]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "epochs"])  # its first epoch is like the later ones
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_first_epoch_at_each_point(
     kind: str, place_of: Callable[..., Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new place for each point, since the first epoch makes the table or folder that the others find."""
+    """A new place for each point, since the first epoch makes the table, folder or topics that the others find."""
     for at in range(POINTS_MAX):
         out = place_of(kind, name=f"out{at}")
         if not is_cut_off(out, Points(at), spark, 0, monkeypatch):
