@@ -186,7 +186,7 @@ def in_epochs(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @contextmanager
 def in_topics_of_epochs(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What the first epoch alone does: it makes the topics, and records that they and a note are there."""
+    """The topics, and the records of the home about them. Only the first epoch makes them."""
     made = list[Any]()
 
     def before(real: Callable[..., Any], name: str) -> Callable[..., Any]:
