@@ -129,7 +129,7 @@ def refuse_shared_on_same_cluster(plan: Plan, topics: Topics) -> None:
     that of the application answers.
     Raises: DefinitionError: `TOPIC_SHARED`.
     """
-    used = {batch.dead_letter_topic for batch in plan.batches}
+    used: set[str | None] = {batch.dead_letter_topic for batch in plan.batches}
     used |= {each.topic.topic for batch in plan.batches for each in batch.inputs if each.topic is not None}
     used |= {sink.to.topic for batch in plan.batches for sink in batch.sinks if isinstance(sink.to, Kafka)}
     for region in plan.regions:

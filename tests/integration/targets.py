@@ -31,6 +31,7 @@ from falkirk.runtime.spark.sinks.target import Target
 from falkirk.runtime.spark.sinks.targets import target_of
 from falkirk.spark_setup.observing import observing
 from tests.integration.live import Wire
+from tests.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,9 +133,26 @@ def place(
 
     def make() -> Target:
         to = endpoint if sink is None else as_endpoint(sink(str(folder / name)), caller())
-        return target_of(to, name, context, settle)
+        made = target_of(to, name, context, settle)
+        if isinstance(made, EpochTopicTarget):
+            deliver = made.deliver
+
+            def until_readable(*arguments: Any, **options: Any) -> "DataFrame | None":
+                letters = deliver(*arguments, **options)
+                await_end_of_transactions(Topics(context.connection), endpoint.topic)
+                return letters
+
+            made.deliver = until_readable  # type: ignore[method-assign]
+        return made
 
     return Place(kind, folder / name, make, read)
+
+
+def await_end_of_transactions(topics: Topics, topic: str) -> None:
+    """Wait until readers find all committed records. After its answer to a commit, a broker still writes the marks."""
+    wait_until(
+        lambda: topics.readable_positions(topic) == topics.end_positions(topic), 30, "the end of the transaction"
+    )
 
 
 def release_in_part(place: Place, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch) -> None:

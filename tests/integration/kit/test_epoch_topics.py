@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def test_results_of_a_live_processor_are_copied(spark: "SparkSession") -> None:
     app = fk.App("shop")
-    app.source("orders", fk.Kafka("orders", schema="item STRING NOT NULL", key="item"))
+    source = app.source("orders", fk.Kafka("orders", schema="item STRING NOT NULL", key="item"))
 
     @app.stream(fk.Lazy("10 seconds"))
     def sales(orders: fk.Stream) -> fk.Stream:
@@ -19,6 +19,7 @@ def test_results_of_a_live_processor_are_copied(spark: "SparkSession") -> None:
 
     app.sink("sales", sales, fk.Kafka("sales", key="item"))
     app.sink("latest", sales, fk.EpochTopic("latest", key="item", compacted=True))
+    app.sink("copy", source, fk.EpochTopic("copy"))
     orders: list[Any] = [{"item": "tea"}, {"item": "milk"}, {"item": "tea"}]
     runs = 0
     for t in crash_between_writes(app, at_most=6):
@@ -29,4 +30,5 @@ def test_results_of_a_live_processor_are_copied(spark: "SparkSession") -> None:
         t.advance("2 seconds")
         assert t.read("latest") == t.read("sales"), t
         assert len(t.read("latest")) == len(orders)
+        assert t.read("copy") == orders
     assert runs > 5

@@ -25,6 +25,7 @@ import falkirk as fk
 from falkirk.errors import HomeError, SparkError
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import LogRecord, read_range
+from falkirk.kafka_client.topics import Topics
 from falkirk.recovery.ownership.folder import Home, open_home
 from falkirk.runtime.spark.context import Context, Storage
 from falkirk.runtime.spark.epochs.inputs import ROW
@@ -32,9 +33,10 @@ from falkirk.runtime.spark.sinks import epoch_topic
 from falkirk.runtime.spark.sinks.comparison import SinkComparison, concerns_one_sink
 from falkirk.runtime.spark.sinks.epoch_notes import EpochNotes
 from falkirk.runtime.spark.sinks.epoch_topic import EpochTopicTarget
+from falkirk.spark_setup.broker import Broker
 from falkirk.theory.ids import EpochNumber
 from tests.integration.live import Wire
-from tests.integration.targets import ROWS, epoch
+from tests.integration.targets import ROWS, CutOff, await_end_of_transactions, cut_off, epoch
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -55,14 +57,24 @@ class Shop:
         declared = fk.EpochTopic(topic, **{"key": "id", **to})
         return EpochTopicTarget(declared, place or self.context, "out", runs_elsewhere=elsewhere)
 
-    def read(self, topic: str) -> list[LogRecord]:
-        """Return what a reader of committed records finds."""
-        first, last = self.wire.topics.first_positions(topic), self.wire.topics.readable_positions(topic)
-        return list(read_range(self.context.connection, topic, first, last, committed=True))
+    def read(self, topic: str, at: Connection | None = None) -> list[LogRecord]:
+        """Return what a reader of committed records finds. Args: at: the cluster; by default the application's own."""
+        topics = self.wire.topics if at is None else Topics(at)
+        await_end_of_transactions(topics, topic)
+        first, last = topics.first_positions(topic), topics.readable_positions(topic)
+        return list(read_range(at or self.context.connection, topic, first, last, committed=True))
 
-    def ids(self, topic: str) -> list[int]:
+    def ids(self, topic: str, at: Connection | None = None) -> list[int]:
         """Return the ids that such a reader finds, sorted."""
-        return sorted(json.loads(record.value or b"")["id"] for record in self.read(topic))
+        return sorted(json.loads(record.value or b"")["id"] for record in self.read(topic, at))
+
+    def alter(self, topic: str, name: str, value: str) -> None:
+        """Change a setting of a topic."""
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        before = self.wire.topics.facts(topic)
+        self.wire.admin.incremental_alter_configs([changed])[changed].result()
+        wait_until(lambda: self.wire.topics.facts(topic) != before, 30, "the setting")
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
@@ -89,16 +101,22 @@ def refused(condition: str, call: Any, *arguments: Any, **options: Any) -> HomeE
     return error.value
 
 
-@pytest.mark.parametrize("at_rest", [False, True], ids=["new owner", "at rest"])
+@pytest.mark.parametrize("who", ["new owner", "at rest", "at rest, and has looked before"])
 def test_no_epoch_appears_after_somebody_has_looked(
-    at_rest: bool, shop: Shop, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    who: str, shop: Shop, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The former owner stood still before its commit. The next one found no epoch 1, and has cancelled it."""
+    """The former owner stood still before its commit. The next one found no epoch 1, and has cancelled it.
+
+    A command looks first for its preview, and again when the user has confirmed it.
+    """
     topic = shop.wire.topic("out")
     former = shop.out(topic)
     former.deliver(ZERO, epoch(spark, 0))
     storage = Storage(home=shop.context.home, connection=shop.context.connection)
-    next_owner, found = shop.out(topic, place=storage if at_rest else None), list[int]()
+    next_owner, found = shop.out(topic, place=None if who == "new owner" else storage), list[int]()
+    if who == "at rest, and has looked before":
+        assert next_owner.visible() == 1
+        former = shop.out(topic)
     monkeypatch.setattr(former, "_confirm", lambda: found.append(next_owner.visible()))
     with pytest.raises(SparkError, match="fenced by a newer instance"):
         former.deliver(ONE, epoch(spark, 1))
@@ -114,7 +132,7 @@ def test_a_command_does_not_disturb_an_application_that_runs(
     owner.deliver(ZERO, epoch(spark, 0))
     monkeypatch.setattr(owner, "_confirm", command.visible)
     owner.deliver(ONE, epoch(spark, 1))
-    assert command.visible() == 2
+    wait_until(lambda: command.visible() == 2, 30, "the end of the transaction")
 
 
 @pytest.mark.parametrize("key", ["kind", ["kind", "id"]])
@@ -152,12 +170,7 @@ def test_a_topic_may_take_small_batches_alone(shop: Shop, spark: "SparkSession")
     topic = shop.wire.topic("out", partitions=1, max_message_bytes="20000")
     out = shop.out(topic)
     out.deliver(ZERO, many(spark, 0), few=True)
-    smaller = ConfigResource(
-        ResourceType.TOPIC, topic,
-        incremental_configs=[ConfigEntry("max.message.bytes", "2000", incremental_operation=AlterConfigOpType.SET)],
-    )  # fmt: skip
-    shop.wire.admin.incremental_alter_configs([smaller])[smaller].result()
-    wait_until(lambda: shop.wire.topics.facts(topic).max_message_bytes == 2000, 30, "the smaller limit")
+    shop.alter(topic, "max.message.bytes", "2000")
     out.deliver(ONE, many(spark, 1), few=True)
     assert shop.ids(topic) == list(range(2000))
 
@@ -168,16 +181,63 @@ def many(spark: "SparkSession", number: int) -> "DataFrame":
     return rows.select("id", F.repeat(F.lit("x"), 80).alias("text"), (F.col("id") - number * 1000).alias(ROW))
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["deleted", "created again"])
-def test_without_its_notes_a_topic_gets_nothing(again: bool, shop: Shop, spark: "SparkSession") -> None:
+@pytest.mark.parametrize(
+    ("setting", "before", "after"),
+    [
+        ("max.message.bytes", "2000", "5000"),
+        ("max.message.bytes", "5000", "2000"),
+        ("cleanup.policy", "compact", "delete"),
+    ],
+)
+def test_a_retry_finds_the_same_rows_unfit(
+    setting: str, before: str, after: str, shop: Shop, spark: "SparkSession"
+) -> None:
+    """The letters could not be written, so the epoch is delivered again. Before that, an operator changes the topic."""
+    topic = shop.wire.topic("out", **{setting.replace(".", "_"): before})
+    rows = spark.range(4).select(
+        "id", F.repeat(F.lit("x"), (F.col("id") * 600).cast("int")).alias("text"),
+        F.when(F.col("id") != 3, F.lit("a")).alias("kind"), F.col("id").alias(ROW),
+    )  # fmt: skip
+    key, unfit = ("kind", [3]) if setting == "cleanup.policy" else ("id", [3] if before == "2000" else [])
+    first = shop.out(topic, key=key)
+    letters = [first.deliver(ZERO, rows, few=True)]
+    shop.alter(topic, setting, after)
+    letters += [first.deliver(ZERO, rows, few=True), shop.out(topic, key=key).deliver(ZERO, rows, few=True)]
+    assert shop.ids(topic) == [n for n in range(4) if n not in unfit]
+    for each in letters:
+        found = [] if each is None else [json.loads(json.loads(row.value)["value"])["id"] for row in each.collect()]
+        assert found == unfit
+
+
+def test_a_record_that_no_queue_takes_is_a_dead_letter(
+    shop: Shop, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic may take larger records than the client's queue."""
+    monkeypatch.setattr(epoch_topic, "_QUEUE_KBYTES", 20)
+    monkeypatch.setattr(epoch_topic, "_TRANSACTION_S", 10.0)  # otherwise the test would hang for long
+    sizes = F.when(F.col("id") == 3, 21_000).otherwise(19_000)
+    rows = spark.range(5).select("id", F.repeat(F.lit("x"), sizes).alias("text"), F.col("id").alias(ROW))
+    topic = shop.wire.topic("out", max_message_bytes="100000")
+    letters = shop.out(topic).deliver(ZERO, rows, few=True)
+    assert letters is not None
+    assert len(letters.collect()) == 1
+    assert shop.ids(topic) == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize("lost", ["deleted", "created again", "emptied"])
+def test_without_its_notes_a_topic_gets_nothing(lost: str, shop: Shop, spark: "SparkSession") -> None:
     """The home still has all epochs, as under `fk.FullHistory()`, and would send them again."""
     topic = shop.wire.topic("out")
     running = shop.out(topic)
     for number in (ZERO, ONE):
         running.deliver(number, epoch(spark, number))
-    notes = running._notes.topic
-    shop.delete(notes)
-    if again:
+    notes = str(running._notes.topic)
+    if lost == "emptied":
+        shop.alter(notes, "cleanup.policy", "delete")
+        shop.wire.expire(notes)
+    else:
+        shop.delete(notes)
+    if lost == "created again":
         shop.wire.topics.create(notes, 1, {})
     full_history = SimpleNamespace(any_counts=lambda *_: True, has_all=lambda *_: True, folder="", name="")
     out = shop.out(topic)
@@ -223,10 +283,7 @@ def test_readers_do_not_wait_for_an_epoch_that_failed(shop: Shop, spark: "SparkS
     out._confirm = cast(Any, fail)
     with pytest.raises(ZeroDivisionError):
         out.deliver(ZERO, epoch(spark, 0))
-    topics = shop.wire.topics
-    wait_until(
-        lambda: topics.readable_positions(topic) == topics.end_positions(topic), 20, "the end of the transaction"
-    )
+    await_end_of_transactions(shop.wire.topics, topic)
     assert sum(shop.wire.topics.end_positions(topic).values()) >= ROWS, "the records are there, and do not count"
     assert shop.read(topic) == []
 
@@ -283,4 +340,26 @@ def test_a_producer_that_is_open_asks_for_no_notes(
         monkeypatch.setattr(EpochNotes, name, fail)
     for _ in range(2):
         out.deliver(ONE, epoch(spark, 1))
+        assert out.delivered() == TWO
     assert shop.ids(topic) == list(range(2 * ROWS))
+
+
+def test_another_cluster_has_the_topic_and_its_notes(
+    shop: Shop, spark: "SparkSession", own_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Connection.of(own_broker.bootstrap)
+    names = {Topics(Connection.of(f"localhost:{own_broker.port}")).cluster(), Topics(there).cluster()}
+    assert len({*names, shop.wire.topics.cluster()}) == 2
+    out = shop.out("out", kafka=there, compacted=True)
+    out.deliver(ZERO, epoch(spark, 0))
+    monkeypatch.setattr(out, "_confirm", cut_off)
+    with pytest.raises(CutOff):
+        out.deliver(ONE, epoch(spark, 1))
+    for _ in range(2):
+        out = shop.out("out", kafka=there)
+        assert out.delivered() <= TWO
+        out.deliver(ONE, epoch(spark, 1))
+        assert out.delivered() == TWO
+    assert shop.ids("out", there) == list(range(2 * ROWS))
+    assert Topics(there).exists(out._notes.topic)
+    assert not {"out", out._notes.topic} & {*shop.wire.topics.names()}

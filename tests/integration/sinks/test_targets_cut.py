@@ -22,6 +22,8 @@ from pyspark.sql import functions as F
 from sqlalchemy import event
 
 from falkirk.errors import SparkError
+from falkirk.kafka_client.topics import Topics
+from falkirk.recovery.decision_store import Store
 from falkirk.runtime.spark import fence, lanes
 from falkirk.runtime.spark.epochs.inputs import ROW
 from falkirk.runtime.spark.sinks import epoch_topic, folder, lake, table, topic
@@ -29,7 +31,7 @@ from falkirk.runtime.spark.sinks.epoch_notes import EpochNotes
 from falkirk.runtime.spark.sinks.epoch_topic import EpochTopicTarget
 from falkirk.runtime.spark.sinks.table import TableTarget
 from falkirk.runtime.spark.sinks.topic import TopicTarget
-from tests.integration.targets import FORMATS, LAKES, ROWS, CutOff, Place, deliver, epoch
+from tests.integration.targets import FORMATS, LAKES, ROWS, CutOff, Place, await_end_of_transactions, deliver, epoch
 
 if TYPE_CHECKING:
     from falkirk.kafka_client.topics import TopicFacts
@@ -157,23 +159,49 @@ def in_a_topic(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
 @contextmanager
 def in_epochs(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
     """Some records, the note, and the end of the transaction."""
-    real = EpochTopicTarget._produce
+    real, sending = EpochTopicTarget._produce, list[tuple[Topics, str]]()
 
     def produce(self: EpochTopicTarget, producer: Producer, topic: str, *record: Any) -> None:
         row = json.loads(record[2])
+        sending.append((self._topics, self._to.topic))
         if topic != self._to.topic or row["id"] % (ROWS // 3) == 0:
             producer.flush(10)  # the records before it are in the topic
             points.pass_by(f"before {row}")
         real(self, producer, topic, *record)
 
     class Cut(Producer):
-        commit_transaction = points.around(Producer.commit_transaction, "the commit")
+        def commit_transaction(self, *arguments: Any) -> None:
+            points.pass_by("before the commit")
+            super().commit_transaction(*arguments)
+            await_end_of_transactions(*sending[-1])
+            points.pass_by("behind the commit")
 
         def abort_transaction(self, *_: Any) -> None:
             """A process that was killed does not abort."""
 
     patch.setattr(EpochTopicTarget, "_produce", produce)
     patch.setattr(epoch_topic, "Producer", Cut)
+    yield
+
+
+@contextmanager
+def in_topics_of_epochs(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The topics, and the records of the home about them. Only the first epoch makes them."""
+    made = list[Any]()
+
+    def before(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if len(made) > 1:  # the second one is that of the results
+                await_end_of_transactions(*made[1])
+            points.pass_by(f"before {name}")
+            if name == "create":
+                made.append(arguments[:2])
+            return real(*arguments)
+
+        return call
+
+    for owner, name in [(Topics, "create"), (Store, "record_decision"), (EpochNotes, "refuse_others")]:
+        patch.setattr(owner, name, before(getattr(owner, name), name))
     yield
 
 
@@ -201,11 +229,11 @@ CUTTING = {
 KINDS = [kind for kind in CUTTING if kind not in FORMATS[1:] or "FALKIRK_STRIKES" in os.environ]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "epochs"])  # its first epoch is like the later ones
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_first_epoch_at_each_point(
     kind: str, place_of: Callable[..., Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new place for each point, since the first epoch makes the table or folder that the others find."""
+    """A new place for each point, since the first epoch makes the table, folder or topics that the others find."""
     for at in range(POINTS_MAX):
         out = place_of(kind, name=f"out{at}")
         if not is_cut_off(out, Points(at), spark, 0, monkeypatch):
@@ -232,7 +260,8 @@ def test_a_later_epoch_at_each_point(
 def is_cut_off(out: Place, points: Points, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Release an epoch after the ones before it, until a point; check the visible rows then. Return whether the
     point exists."""
-    with monkeypatch.context() as patch, CUTTING[out.kind](points, patch):
+    cutting = in_topics_of_epochs if out.kind == "epochs" and number == 0 else CUTTING[out.kind]
+    with monkeypatch.context() as patch, cutting(points, patch):
         try:
             deliver(out, number, epoch(spark, number))
         except CutOff:

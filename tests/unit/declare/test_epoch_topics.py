@@ -12,9 +12,16 @@ from falkirk.declare.policy import LogSends
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.kafka_client import BROKER_AWAY
 from falkirk.plan import topics
+from falkirk.plan.explain import preview
 from falkirk.plan.patterns import matching_topics, with_topics
 from falkirk.plan.published import place
 from falkirk.plan.topics import check_declared
+from falkirk.runtime.supervision import start
+
+#: The arguments of a start that do not matter before it has found the topics.
+ARGUMENTS: Any = (
+    "home", "session_of", "create_topics", "is_once", "launch", "failures", "recorder", "on_claim",
+)  # fmt: skip
 
 
 def shop() -> fk.App:
@@ -114,6 +121,23 @@ def test_the_cluster_may_be_named_at_the_start_alone(cluster: fk.Connection | No
     with pytest.raises(DefinitionError) as refused:
         check_declared(found)
     assert refused.value.condition == "TOPIC_SHARED"
+
+
+def test_a_start_and_a_preview_say_on_which_cluster_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, there = shop(), fk.Connection("other:9092")
+    app.sink("latest", "totals", fk.EpochTopic("latest", kafka="other:9092"))
+    found = preview._with_topics(app, there)
+    assert (found.kafka, app.kafka) == (there, fk.Connection("broker:9092"))
+    said = list[Any]()
+
+    def with_topics(app: fk.App, names: Any, cluster: fk.Connection) -> fk.App:
+        said.append(cluster)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(start, "with_topics", with_topics)
+    with pytest.raises(ZeroDivisionError):
+        start.assemble_host(app, there, **dict.fromkeys(ARGUMENTS))
+    assert said == [there]
 
 
 @pytest.mark.parametrize("answers", ["same", "another", "nobody"])

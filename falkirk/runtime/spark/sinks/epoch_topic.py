@@ -114,8 +114,8 @@ class EpochTopicTarget:
             opened, facts = self._ready()
             note = self._note
             if note is not None and note.epoch >= epoch:
-                # What it says decides again: the settings may have changed since, and each row is in the topic or a
-                # letter. If it is about a later epoch, the letters of this one are there already.
+                # The settings may have changed since, so the note decides again which rows are letters. If it is about
+                # a later epoch, the letters of this one are there already.
                 data, reason = self._encoded(rows, note)
                 is_any = not data.where(reason.isNotNull()).isEmpty()
             else:
@@ -285,7 +285,7 @@ class EpochTopicTarget:
                     raise
 
     def _require_running(self) -> None:
-        """Check that the transaction may go on. Raises: SparkError: Falkirk stops; the transaction takes too long."""
+        """Refuse to continue the transaction. Raises: SparkError: Falkirk stops; the transaction takes too long."""
         if self._stopping.is_set():
             raise self._stopped()
         if self._clock.monotonic() > self._until_s:
