@@ -108,7 +108,7 @@ def _invalid(declared: Files, reason: str) -> FalkirkError:
 
 
 def _csv_line(values: Sequence[Any]) -> bytes:
-    """Return a line as Spark reads it: a quote in a text has a backslash, and an empty value without quotes is null."""
+    """Return a line as Spark reads it: a quote in a text has a backslash. It reads an empty text as null."""
     return ",".join(map(_csv_value, values)).encode()
 
 
