@@ -43,13 +43,13 @@ SINK_NOT_READ = Condition(
 ROW_INVALID = Condition(
     "ROW_INVALID",
     DefinitionError,
-    "{row} is no row of topic {topic!r}.",
+    "{row} is no row of {place}.",
     hint="Write a mapping of columns, a sequence of values, or the bytes of a record.",
 )
 ROW_INVALID_LENGTH = Condition(
     "ROW_INVALID",
     DefinitionError,
-    "{row} does not have a value for each column of topic {topic!r}.",
+    "{row} does not have a value for each column of {place}.",
     hint="Its columns are {columns}.",
 )
 ROW_INVALID_FORMAT = Condition(
@@ -57,6 +57,18 @@ ROW_INVALID_FORMAT = Condition(
     DefinitionError,
     "{row} is no record of topic {topic!r}, whose format is {format}.",
     hint="Write the bytes of a record.",
+)
+ROW_INVALID_BYTES = Condition(
+    "ROW_INVALID",
+    DefinitionError,
+    "{row} is no row of {place}: a Parquet file has no lines.",
+    hint="Write a mapping of columns, or a sequence of values.",
+)
+ROW_INVALID_VALUES = Condition(
+    "ROW_INVALID",
+    DefinitionError,
+    "a row can't be written to {place}: {reason}",
+    hint="A Parquet file has only values of its types, and a row of a CSV file is one line.",
 )
 STEP_FAILED = Condition(
     "STEP_FAILED",

@@ -1,6 +1,7 @@
 """Batches: the batches of an application under test. They compute and release epochs in the caller's thread."""
 
 import json
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any, cast
@@ -9,10 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.declare.endpoints import Endpoint, EpochTopic, Kafka
 from falkirk.declare.sink import OwnSink
+from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
 from falkirk.recovery.decision_store import RegionRecord
 from falkirk.runtime.spark.epochs.at_rest import epoch_log_of
+from falkirk.runtime.spark.epochs.files import FileLog
 from falkirk.runtime.spark.epochs.inputs import ROW
 from falkirk.runtime.spark.epochs.jobs import Shared
 from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
@@ -49,7 +52,7 @@ class StepwiseRun:
         epochs = self._runner.jobs.epochs.epochs()
         waiting = [e for e in epochs if not e.is_complete]
         if waiting:
-            self._runner.run(waiting[0])
+            self._compute(waiting[0])
             return True
         if self._runner.cut_if_due(epochs):
             return True
@@ -57,6 +60,14 @@ class StepwiseRun:
             return False
         self._runner.save(epochs[-1])
         return True
+
+    def _compute(self, epoch: Epoch) -> None:
+        try:
+            self._runner.run(epoch)
+        except SPARK_ERRORS:
+            if not self._runner.refuse_unreadable(epoch, threading.Event()):
+                raise
+            self._runner.run(epoch)
 
     def save(self, last: Epoch) -> None:
         """Save the state after the last epoch, which is complete, unless it is saved."""
@@ -181,14 +192,15 @@ class _CountedTarget:
 
 
 def batches_in_memory(
-    plan: Plan, context: KitContext, own: bool
+    plan: Plan, context: KitContext, files: Mapping[LogId, FileLog], own: bool
 ) -> tuple[dict[str, MemoryBatch], dict[LogId, EpochLog], dict[LogId, EpochReleaser]]:
     """Return the batches of a plan by name, and their logs and releases by log.
 
-    Args: own: the sinks of the user's own are called. Otherwise they are in memory, too.
+    Args: files: of all sources that are folders, by log. own: the sinks of the user's own are called. Otherwise they
+        are in memory, too.
     """
     logs = {batch.log: epoch_log_of(batch.logs(), context) for batch in plan.batches}
-    shared = Shared(logs=logs, files={}, on_complete=lambda name: None)
+    shared = Shared(logs=logs, files=files, on_complete=lambda name: None)
     releasers: dict[LogId, EpochReleaser] = {
         batch.log: InlineReleaser(
             logs[batch.log], _targets(batch, context.world, own), _dead_letters(batch, context.world), batch.schema

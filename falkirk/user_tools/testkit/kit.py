@@ -40,6 +40,7 @@ from falkirk.runtime.spark.sinks.epoch_logs import EpochLogs
 from falkirk.spark_setup.observing import observing
 from falkirk.spark_setup.spark import spark_session
 from falkirk.user_tools.testkit.batches import MemoryBatch, batches_in_memory
+from falkirk.user_tools.testkit.folders import FedFolder, file_logs
 from falkirk.user_tools.testkit.live import MemoryRegion
 from falkirk.user_tools.testkit.logs import MemoryLogs
 from falkirk.user_tools.testkit.place import IDENTITY, context_of, create_home
@@ -85,6 +86,10 @@ class Kit:
         self._session, self._watched = session, observing(session)
         self._make_plan()
         self._folder = tempfile.TemporaryDirectory(prefix="falkirk-kit-")
+        self._folders = {
+            name: FedFolder(declared, Path(self._folder.name) / "fed" / name, session)
+            for name, declared in app.folders.items()
+        }
         self.world = World(at.timestamp())
         self._home: Home | None = create_home(Path(self._folder.name) / "home", self._app.name, self.world)
         try:
@@ -126,20 +131,31 @@ class Kit:
     # -- actions of a test ---------------------------------------------------------------------------------------------
 
     def feed(self, source: str, rows: Iterable[object]) -> None:
-        """Write records to a source, and process them.
+        """Write records to a source, and process them. A source that is a folder gets them as one file.
 
-        Args: rows: each a mapping, a sequence of values, or the bytes of a record, which need not fit the schema; a
-            `KafkaRecord` adds a key, headers and a timestamp. At `ABORT`, the application has processed the rows
-            before it, crashes, and starts again.
+        Args: rows: each a mapping, a sequence of values, or the bytes of a record, which need not fit the schema; in a
+            file, bytes are a line, and a Parquet file has none. A `KafkaRecord` adds a key, headers and a timestamp.
+            At `ABORT`, the application has processed the rows before it, crashes, and starts again.
         Raises: DefinitionError: `NAME_UNKNOWN`, `ROW_INVALID`. SparkError: `STEP_FAILED`.
         """
-        topic = self._source(source)
+        fed: list[object] = []
         for row in rows:
             if isinstance(row, Abort):
-                self.settle()
+                self._add(source, fed)
                 self.crash()
+                fed = []
             else:
-                self.world.topic(topic.log).append(memory_record(row, topic, self.world.time()))
+                fed.append(row)
+        self._add(source, fed)
+
+    def _add(self, source: str, rows: Sequence[object]) -> None:
+        """Write rows to a source, to a folder as one file, and process them."""
+        folder = self._folders.get(source)
+        if folder is None:
+            topic = self._source(source)
+            self.world.topic(topic.log).extend([memory_record(row, topic, self.world.time()) for row in rows])
+        elif rows:
+            folder.add(rows)
         self.settle()
 
     def create_topic(self, topic: str) -> None:
@@ -234,14 +250,16 @@ class Kit:
     def _source(self, name: str) -> Kafka:
         source = self._app.sources.get(name)
         if source is None:
-            raise NAME_UNKNOWN.error(kind="source", name=name, known=", ".join(self._app.sources))
+            known = ", ".join((*self._app.sources, *self._app.folders))
+            raise NAME_UNKNOWN.error(kind="source", name=name, known=known)
         return source.topic
 
     def _open(self, home: Home) -> None:
         """Start the application. After a crash, the objects of the former run are forgotten."""
         context = context_of(self.world, home, self._session, self._app.state_partitions)
         self._live = {r.name: MemoryRegion(r, self.world, home.store, self._steps[r.name]) for r in self._plan.regions}
-        self._batches, logs, releasers = batches_in_memory(self._plan, context, self._own)
+        files = file_logs(self._plan, self._folders, home.store)
+        self._batches, logs, releasers = batches_in_memory(self._plan, context, files, self._own)
         for batch in self._batches.values():
             batch.prepare()
         topics = cast(KafkaLogs, MemoryLogs(self.world, home.store))
@@ -304,8 +322,6 @@ def planned(declaration: Application, app: Application, session: SparkSession) -
     key = declared, tuple(sorted(app.sources))
     if key in known:
         return known[key]
-    if app.folders:
-        raise APPLICATION_UNSUITABLE.error(reason=f"source {next(iter(app.folders))!r} is a folder of files")
     if app.clocks:
         raise APPLICATION_UNSUITABLE.error(reason=f"source {next(iter(app.clocks))!r} is a clock")
     for sink in app.sinks.values():

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from falkirk.declare.endpoints import Kafka
+from falkirk.declare.endpoints import Files, Kafka
 from falkirk.errors.conditions.testkit import ROW_INVALID, ROW_INVALID_FORMAT, ROW_INVALID_LENGTH
 from falkirk.user_tools.testkit.world import MemoryRecord
 
@@ -54,24 +54,38 @@ def value_of(row: object, topic: Kafka) -> bytes | None:
         return row.encode()
     if topic.format != "json":
         raise ROW_INVALID_FORMAT.error(where=topic.where, topic=topic.topic, format=topic.format, row=repr(row))
-    return json.dumps(_named(row, topic), default=_plain).encode()
+    return json_of(row, topic)
 
 
-def _named(row: object, topic: Kafka) -> Mapping[str, Any]:
+def json_of(row: object, source: Kafka | Files) -> bytes:
+    """Return a row of a source as JSON: a mapping, or values in the order of the schema.
+
+    Raises: DefinitionError: `ROW_INVALID`.
+    """
+    return json.dumps(_named(row, source), default=_plain).encode()
+
+
+def schema_names(source: Kafka | Files) -> list[str]:
+    """Return the names of the columns in a source's schema."""
+    schema = StructType.fromDDL(source.ddl if isinstance(source, Kafka) else source.schema or "")
+    assert isinstance(schema, StructType), "the planner has parsed it"
+    return schema.names
+
+
+def _named(row: object, source: Kafka | Files) -> Mapping[str, Any]:
     if isinstance(row, Mapping):
         return row
     if hasattr(row, "asDict"):  # a Row of PySpark
         named: Mapping[str, Any] = row.asDict(recursive=True)
         return named
     if not isinstance(row, Sequence):
-        raise ROW_INVALID.error(where=topic.where, topic=topic.topic, row=repr(row))
-    schema = StructType.fromDDL(topic.ddl)
-    assert isinstance(schema, StructType), "the planner has parsed it"
-    if len(row) != len(schema.names):
+        raise ROW_INVALID.error(where=source.where, place=source.address, row=repr(row))
+    names = schema_names(source)
+    if len(row) != len(names):
         raise ROW_INVALID_LENGTH.error(
-            where=topic.where, topic=topic.topic, row=repr(row), columns=", ".join(schema.names)
+            where=source.where, place=source.address, row=repr(row), columns=", ".join(names)
         )  # fmt: skip
-    return dict(zip(schema.names, row, strict=True))
+    return dict(zip(names, row, strict=True))
 
 
 def _plain(value: object) -> object:

@@ -311,18 +311,7 @@ def test_a_udf_that_fails_makes_a_dead_letter_before_and_after_a_group(spark: "S
         ]
 
 
-def test_what_the_kit_can_not_run_is_refused(spark: "SparkSession", planned_shop: fk.App, tmp_path: Path) -> None:
-    app = fk.App("files")
-    app.source("folder", fk.Files(str(tmp_path), "json", schema="x INT"))
-
-    @app.batch(rows=1)
-    def all_rows(folder: "DataFrame") -> "DataFrame":
-        return folder
-
-    app.sink("out", all_rows, fk.Kafka("out"))
-    with pytest.raises(fk.DefinitionError) as refused:
-        run(app)
-    assert refused.value.condition == "APPLICATION_UNSUITABLE"
+def test_what_the_kit_can_not_run_is_refused(spark: "SparkSession", planned_shop: fk.App) -> None:
     app = fk.App("clocked")
     app.source("clock", fk.Clock())
     app.sink("out", "clock", fk.Kafka("out"))

@@ -74,7 +74,7 @@ def test_the_page_does_what_it_says_and_a_new_project_passes_its_tests(
         if file := FILE.match(code):
             (folder / file[1]).write_text(code)
         exec(compile("\n" * text[: match.start(2)].count("\n") + code, str(PAGE), "exec"), names)
-    assert run_tests(names, kit) == 6
+    assert run_tests(names, kit) == 7
     # The project has the same pipeline, so it need not be planned again.
     assert without_texts((project / "shop.py").read_text()) == without_texts((folder / "shop.py").read_text())
     (folder / "test_shop.py").write_text((project / "test_shop.py").read_text())

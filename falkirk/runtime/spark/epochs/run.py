@@ -5,7 +5,6 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from functools import partial
 from itertools import takewhile
 
 from falkirk.declare.cut import ByTime, OnArrival
@@ -203,21 +202,12 @@ class Run:
                 try:
                     self._runner.run(epoch, taken)
                 except SPARK_ERRORS:
-                    if not self._refuse_unreadable(epoch):
+                    if not self._runner.refuse_unreadable(epoch, self._stopping):
                         raise
                     self._runner.run(epoch)
         finally:
             if taken is not None:
                 taken.release()
-
-    def _refuse_unreadable(self, epoch: Epoch) -> bool:
-        """Refuse the files of a failed epoch that Spark can't read to their end; return whether there are any.
-
-        Raises: LogError: a file is lost (`is_lost`). A Spark error: Spark can't read any file.
-        """
-        found = self._jobs.unreadable(epoch, self._runner.group_of(epoch.number), self._stopping)
-        self._runner.term.record(partial(self._jobs.reads.refuse, found))
-        return bool(found)
 
     def _taken(self, number: EpochNumber) -> Inputs | None:
         """Return the inputs of an epoch that were read before its turn, or None if there are none or reading failed."""

@@ -4,6 +4,7 @@
 """
 
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -188,6 +189,16 @@ class EpochRunner:
         self.has_unsaved = self.has_unsaved and not (recorded and saves)
         if saves:
             self._saved_at_s = self.clock.monotonic()
+
+    def refuse_unreadable(self, epoch: Epoch, stopping: threading.Event) -> bool:
+        """Refuse the files of a failed epoch that Spark can't read to their end; return whether there are any.
+
+        Args: stopping: if it is set, no file is refused.
+        Raises: LogError: a file is lost (`is_lost`). A Spark error: Spark can't read any file.
+        """
+        found = self.jobs.unreadable(epoch, self.group_of(epoch.number), stopping)
+        self.term.record(partial(self.jobs.reads.refuse, found))
+        return bool(found)
 
     def _before(self, number: EpochNumber) -> BatchState:
         """Return the state that an epoch begins with."""

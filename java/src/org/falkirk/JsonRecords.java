@@ -29,7 +29,7 @@ import scala.collection.Iterable;
 import scala.collection.Iterator;
 
 /**
- * Parses JSON as Spark's {@code from_json} does, and with its parser.
+ * JSON texts as structs: parsed as by Spark's {@code from_json}, with the same parser.
  *
  * <p>Spark's function makes a reader with a buffer of 8 KB for each record, which was a tenth of the time that a task of a
  * count spent. Here the record is decoded at once.
@@ -77,7 +77,7 @@ public final class JsonRecords implements Serializable {
   }
 
   private FailureSafeParser<UTF8String> parser() {
-    JSONOptions options = new JSONOptions(scala.collection.immutable.Map$.MODULE$.<String, String>empty().updated("mode", "PERMISSIVE"), zone, corrupt);
+    JSONOptions options = new JSONOptions(Scala.map(Map.of("mode", "PERMISSIVE")), zone, corrupt);
     StructType own = new StructType();
     for (var field : schema.fields()) {
       if (!field.name().equals(corrupt)) own = own.add(field);
