@@ -214,7 +214,7 @@ class Tutorial:
             if self.running is None or self.running.poll() is not None:
                 self.fail("falkirk run has ended")
             # The page may not listen yet, or break the connection.
-            with contextlib.suppress(OSError, http.client.HTTPException), self.stream() as stream:
+            with contextlib.suppress(OSError, ValueError, http.client.HTTPException), self.stream() as stream:
                 yield from states_of(stream)
             yield {}
             time.sleep(PAUSE_S)

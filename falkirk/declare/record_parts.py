@@ -37,13 +37,13 @@ def avro_schema(given: str | None, topic: str, where: SourceLocation) -> str:
     return text
 
 
-def json_schema(given: str, topic: str, where: SourceLocation) -> str:
+def json_schema(given: str, topic: str, where: SourceLocation, *, is_text: bool = False) -> str:
     """Return the JSON Schema of an object, given as JSON or as the name of a file.
 
-    Raises: DefinitionError: `SCHEMA_INVALID`.
+    Args: is_text: it is no name of a file. Raises: DefinitionError: `SCHEMA_INVALID`.
     """
     try:
-        text = _text_of(given)
+        text = given if is_text else _text_of(given)
         reason = _mistake(json.loads(text))
     except (OSError, ValueError, RecursionError) as error:
         raise SCHEMA_INVALID_JSON.error(where=where, topic=topic, reason=error) from error
@@ -66,8 +66,9 @@ def _mistake(schema: object) -> str | None:
     if not (isinstance(types, str) or (isinstance(types, list) and all(isinstance(each, str) for each in types))):
         return "type is neither a name nor a list of names"
     required, properties = schema.get("required", []), schema.get("properties", {})
-    if not isinstance(required, list) or not isinstance(properties, dict):
-        return "required is a list, and properties an object"
+    names = isinstance(required, list) and all(isinstance(each, str) for each in required)
+    if not names or not isinstance(properties, dict):
+        return "required is a list of names, and properties an object"
     within = [*properties.values(), *(schema[name] for name in ("items", "additionalProperties") if name in schema)]
     for name in ("anyOf", "oneOf"):
         if not isinstance(choices := schema.get(name, []), list):

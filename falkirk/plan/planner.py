@@ -204,7 +204,7 @@ class _Planner:
         known = source.name, source.topic.topic
         if (frame := self.begun.get(known)) is None:
             rows = no_rows(self.session, kafka_schema())
-            frame = self.begun[known] = parse_records(rows, parsing(source.topic, planned=True))
+            frame = self.begun[known] = parse_records(rows, parsing(source.topic, self.session, planned=True))
         return begin_draft(source, frame)
 
     def _process(self, processor: DeclaredProcessor) -> Draft:

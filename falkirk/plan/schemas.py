@@ -109,7 +109,7 @@ class _Schemas:
             known = self._look_up(registry, subject, schema, "JSON" if topic.format == "json" else "AVRO")
             self._known[_WRITTEN][subject] = known
         if topic.format == "json":
-            json_schema(known["schema"], topic.topic, topic.where)  # somebody else has registered it
+            json_schema(known["schema"], topic.topic, topic.where, is_text=True)  # somebody else has registered it
         return replace(topic, schema=known["schema"], registry=registry.with_id(int(known["id"])))
 
     def _look_up(

@@ -125,8 +125,9 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
 def refuse_shared_on_same_cluster(plan: Plan, topics: Topics) -> None:
     """Check that no sink with a cluster of its own writes a topic that the application uses otherwise.
 
-    A cluster may have several names, so `check_declared` does not see it. A cluster that does not answer is left out:
-    that of the application answers.
+    A cluster may have several names, so `check_declared` does not see it. Two clusters may have the same id, which
+    examples of Kafka's image fix, so the ids of the topic are compared as well. A cluster that does not answer is left
+    out: that of the application answers.
     Raises: DefinitionError: `TOPIC_SHARED`.
     """
     used: set[str | None] = {batch.dead_letter_topic for batch in plan.batches}
@@ -138,8 +139,13 @@ def refuse_shared_on_same_cluster(plan: Plan, topics: Topics) -> None:
     for sink in [sink for batch in plan.batches for sink in batch.sinks]:
         if isinstance(sink.to, EpochTopic) and sink.to.kafka is not None and sink.to.topic in used:
             with suppress(LogError):
-                if Topics(sink.to.cluster, timeout_s=_CLUSTER_S).cluster() == topics.cluster():
+                there, name = Topics(sink.to.cluster, timeout_s=_CLUSTER_S), sink.to.topic
+                if there.cluster() == topics.cluster() and _id(there, name) == _id(topics, name):
                     raise TOPIC_SHARED_CLUSTER.error(where=sink.where, topic=sink.to.address, sink=sink.name)
+
+
+def _id(topics: Topics, topic: str) -> str | None:
+    return topics.identity(topic) if topics.exists(topic) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

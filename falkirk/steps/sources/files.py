@@ -45,7 +45,8 @@ def file_rows(session: SparkSession, files: Files, paths: Mapping[Path, int]) ->
             F.encode(_FILE, "utf-8").alias("key"), F.col("value").cast("binary").alias("value"),
             F.lit(0).alias("partition"), _number(numbers).alias("offset"), _FILE,
         )  # fmt: skip
-        return parse_records(raw, parsing(Kafka("files", schema=files.schema, where=files.where)))
+        how = parsing(Kafka("files", schema=files.schema, where=files.where), raw.sparkSession)
+        return parse_records(raw, how)
     if files.format == "parquet":
         read = _within_bounds(reader.schema(schema).parquet(*names))
         return _marked(read, schema, required, F.lit(None).cast("string"), numbers)

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import StringType, StructField, StructType
@@ -49,12 +48,13 @@ class Parsing:
     prefixed: Kafka | None = None
 
 
-def parsing(topic: Kafka, *, planned: bool = False) -> Parsing:
+def parsing(topic: Kafka, session: SparkSession, *, planned: bool = False) -> Parsing:
     """Return how a topic's records are parsed. If it `reads_headers`, they must have their headers.
 
     Bad is: no value, a value that does not parse as the schema or has a wrong type, a null in a NOT NULL column.
 
-    Args: planned: there are no records. Then values have no prefix of a registry: the plan of steps is the same.
+    Args: session: of the records; times without a zone are in its zone. planned: there are no records.
+        Then values have no prefix of a registry: the plan of steps is the same.
     Raises: DefinitionError: `SCHEMA_INVALID`, `SCHEMA_MISSING`, `COLUMN_TWICE`, `COLUMN_RESERVED`.
     """
     prefixed = topic if topic.schemas is not None and not planned else None
@@ -70,7 +70,7 @@ def parsing(topic: Kafka, *, planned: bool = False) -> Parsing:
         fields, names, reason = avro.parsed(topic, content)
         check_names(names, topic.where)
     else:
-        fields, names, reason = _parse_json(topic, content)
+        fields, names, reason = _parse_json(topic, content, session)
     reason = reason if prefixed is None else wire.reason(reason)
     fits = "__falkirk_reason IS NULL"
     bad = F.expr(f"CASE WHEN NOT ({fits}) THEN struct(__falkirk_reason AS reason, `key`, `value`) END AS {BAD}")
@@ -124,9 +124,10 @@ def declared(ddl: str, of: str, where: object) -> tuple[StructType, list[str]]:
     return StructType([StructField(field.name, field.dataType) for field in schema.fields]), required
 
 
-def _parse_json(topic: Kafka, content: Column) -> tuple[Column, list[str], Column]:
+def _parse_json(topic: Kafka, content: Column, session: SparkSession) -> tuple[Column, list[str], Column]:
     schema, required = declared(topic.ddl, f"topic {topic.topic!r}", topic.where)
-    fields = _from_json(content.cast("string"), StructType([*schema.fields, StructField(_CORRUPT, StringType())]))
+    whole = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
+    fields = from_json(content.cast("string"), whole, _CORRUPT, session)
     parsed = F.col("__falkirk_parsed")
     reason = (
         F.when(F.col("value").isNull(), F.lit("the value is null"))
@@ -137,10 +138,14 @@ def _parse_json(topic: Kafka, content: Column) -> tuple[Column, list[str], Colum
     return fields, [field.name for field in schema.fields], reason
 
 
-def _from_json(text: Column, schema: StructType) -> Column:
-    """Return texts as structs, as `F.from_json` does in its mode PERMISSIVE. A session must be active."""
-    context: Any = SparkContext._active_spark_context
-    return ClassicColumn(context._jvm.org.falkirk.JsonRecords.parsed(text._jc, schema.json(), _CORRUPT))
+def from_json(text: Column, schema: StructType, corrupt: str, session: SparkSession) -> Column:
+    """Return texts as structs, as `F.from_json` does in its mode PERMISSIVE.
+
+    Args: schema: of the struct, with the column `corrupt`, which has a text that does not fit. session: of the texts.
+        The thread that calls this may have another one, or none, in the JVM.
+    """
+    zone, jvm = session.conf.get("spark.sql.session.timeZone"), cast(Any, session._jvm)
+    return ClassicColumn(jvm.org.falkirk.JsonRecords.parsed(text._jc, schema.json(), corrupt, zone))
 
 
 def dead_letter(

@@ -159,4 +159,6 @@ class RegionEvaluation:
             records = reads.spark_records(self._session, client, topic.topic, headers=topic.reads_headers)
             self.raw.append(records.persist())  # a join reads each side several times
         number = self.topics.index(topic.topic)
-        return RegionRows(frame=number_source(parse_records(self.raw[number], parsing(topic), timed=True), number))
+        return RegionRows(
+            frame=number_source(parse_records(self.raw[number], parsing(topic, self._session), timed=True), number)
+        )

@@ -29,7 +29,7 @@ def of_topic(session: SparkSession, connection: Connection, topic: Kafka, rows: 
     raw = reads.spark_records(
         session, kafka_options(session, connection), topic.topic, first=begins, headers=topic.reads_headers
     )
-    frame = parse_records(raw, parsing(topic))
+    frame = parse_records(raw, parsing(topic, session))
     return Frame(data=frame.data.where(frames.is_good()).localCheckpoint())
 
 

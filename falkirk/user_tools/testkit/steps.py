@@ -123,7 +123,7 @@ class LiveSteps:
 
     @cached_property
     def _parsings(self) -> list[Any]:
-        return [parsing(source.topic) for source in self._region.sources]
+        return [parsing(source.topic, self._session) for source in self._region.sources]
 
     def _release(self, incarnation: Incarnation) -> IncarnationConstants:
         outputs = (self._region.output.log, self._region.dead_letter_topic)

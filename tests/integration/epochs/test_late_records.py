@@ -139,7 +139,9 @@ def _by_an_epoch(context: _Context, monkeypatch: pytest.MonkeyPatch) -> "DataFra
     batch = cast(Any, SimpleNamespace(cut=None, name="b", inputs=(given,)))
     last = {LOG: {0: Offset(9)}}
     epoch = cast(Any, Epoch)(number=0, first={LOG: {0: 5}}, last=last, then=last, views={}, cut_at_s=0.0)
-    read = Inputs(context.session, cast(Any, context), batch, epoch, {}, {}, {LOG: parsing(topic)}, FitColumns())
+    read = Inputs(
+        context.session, cast(Any, context), batch, epoch, {}, {}, {LOG: parsing(topic, context.session)}, FitColumns()
+    )
     return read.frames["a"]
 
 

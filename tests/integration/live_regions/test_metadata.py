@@ -142,12 +142,12 @@ def test_a_record_without_a_timestamp_has_none_and_a_bad_one_has_no_parts(spark:
     rows = [(b"k", b"5", "t", 3, offset, moment, 0, None) for offset, moment in enumerate(moments)]
     rows.append((b"k", b"no number", "t", 3, 2, moments[1], 0, [("h", b"v")]))
     topic = fk.Kafka("t", schema="n INT", format="text", metadata={part: f"its_{part}" for part in ALL})
-    frame = parse_records(spark.createDataFrame(rows, KAFKA_DDL), parsing(topic))
+    frame = parse_records(spark.createDataFrame(rows, KAFKA_DDL), parsing(topic, spark))
     assert frame.columns == ["value", *[f"its_{part}" for part in ALL]]
     assert [row["its_timestamp"] is None for row in frame.data.collect()] == [True, False, False]
     json_topic = fk.Kafka("t", schema="n INT", metadata=ALL)
     raw = spark.createDataFrame([(b"k", b"[", "t", 3, 2, moments[1], 0, [("h", b"v")])], KAFKA_DDL)
-    (bad,) = parse_records(raw, parsing(json_topic)).own.collect()
+    (bad,) = parse_records(raw, parsing(json_topic, spark)).own.collect()
     assert set(bad) == {None}
 
 
@@ -162,11 +162,11 @@ def test_a_column_of_the_schema_is_refused(
     spark: "SparkSession", schema: str, metadata: Any, column: str, part: str
 ) -> None:
     with pytest.raises(fk.DefinitionError) as caught:
-        parsing(fk.Kafka("events", schema=schema, metadata=metadata))
+        parsing(fk.Kafka("events", schema=schema, metadata=metadata), spark)
     error = caught.value
     assert (error.condition, error.parameters["column"], error.parameters["part"]) == ("COLUMN_TWICE", column, part)
     assert f'metadata={{"{part}": "record_{part}"}}' in (error.hint or "")
-    parsing(fk.Kafka("events", schema=schema, metadata={"key": "record_key"}))
+    parsing(fk.Kafka("events", schema=schema, metadata={"key": "record_key"}), spark)
 
 
 def test_two_parts_have_two_names_and_none_of_ours(spark: "SparkSession") -> None:
@@ -175,7 +175,7 @@ def test_two_parts_have_two_names_and_none_of_ours(spark: "SparkSession") -> Non
         ({"key": "__falkirk_k"}, "COLUMN_RESERVED"),
     ):
         with pytest.raises(fk.DefinitionError) as caught:
-            parsing(fk.Kafka("events", schema="id INT", metadata=names))
+            parsing(fk.Kafka("events", schema="id INT", metadata=names), spark)
         assert caught.value.condition == condition
 
 

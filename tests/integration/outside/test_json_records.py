@@ -2,6 +2,7 @@
 
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,21 +10,25 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from falkirk.steps.sources.topics import _CORRUPT, _from_json, declared
+from falkirk.steps.sources.topics import declared, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_CORRUPT = "corrupt"
+
 DDL = (
     "a STRING, b BIGINT, c DOUBLE, d DECIMAL(10, 2), e TIMESTAMP, f DATE, g BOOLEAN, h ARRAY<STRING>, "
-    "i MAP<STRING, INT>, j STRUCT<x: INT, y: BINARY>, `k.l` TIMESTAMP_NTZ, m TINYINT"
+    "i MAP<STRING, INT>, j STRUCT<x: INT NOT NULL, y: BINARY NOT NULL>, "
+    "n ARRAY<STRUCT<z: STRING NOT NULL>>, `k.l` TIMESTAMP_NTZ, m TINYINT"
 )
 WHOLE = {
     "a": "tea \u2603 \U0001f600", "b": 2**62, "c": 1e300, "d": 12.34, "e": "2026-11-30T10:00:00.123+02:00",
-    "f": "2026-02-29", "g": True, "h": ["x", None], "i": {"n": 1}, "j": {"x": 1, "y": "aGk="},
+    "f": "2026-02-29", "g": True, "h": ["x", None], "i": {"n": 1}, "j": {"x": 1, "y": "aGk="}, "n": [{"z": "z"}],
     "k.l": "2026-11-30T10:00:00", "m": 300, "unknown": {"deep": [1]},
 }  # fmt: skip
 ODD = [
+    b'{"j": {}}', b'{"j": {"x": null, "y": null}}', b'{"n": [{}, null]}', b'{"e": "2026-11-30T10:00:00"}',
     None, b"", b" ", b"\n{}", b"{", b"[]", b"[{}]", b"{} {}", b"{}x", b"null", b"3",
     b'"a"', b"\xef\xbb\xbf{}", b"\x00{}",
     b'{"a": "\xff"}', b'{"a": "\xc3"}', b'{"a": "\xed\xa0\x80"}', b'{"a": "\xf0\x9f\x98"}', b'{"a": "\\ud800"}',
@@ -56,12 +61,16 @@ def _with_corrupt(ddl: str) -> StructType:
 def test_it_finds_the_same_as_spark(compiled: bool, spark: "SparkSession") -> None:
     own = spark.newSession()
     own.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
+    own.conf.set("spark.sql.session.timeZone", "America/St_Johns")
     own.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if compiled else "NO_CODEGEN")
     schema = _with_corrupt(DDL)
     records = [*ODD, json.dumps(WHOLE).encode(), *_mutants(1, 2_000)]
     rows = own.createDataFrame([(i, record) for i, record in enumerate(records)], "i INT, value BINARY").repartition(2)
     text, options = F.col("value").cast("string"), {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    both = rows.select("i", F.from_json(text, schema, options).alias("spark"), _from_json(text, schema).alias("ours"))
+    with ThreadPoolExecutor(1) as another:  # this thread of Python has a thread in the JVM without a session
+        ours = another.submit(from_json, text, schema, _CORRUPT, own).result()
+    both = rows.select("i", F.from_json(text, schema, options).alias("spark"), ours.alias("ours"))
+    assert both.schema["ours"].dataType == both.schema["spark"].dataType
     found = both.select(
         "i", *[F.to_json(F.struct(side)).alias(side) for side in ("spark", "ours")], "spark.a"
     ).collect()
@@ -74,5 +83,5 @@ def test_a_schema_that_json_can_not_have_is_refused_by_the_analysis(spark: "Spar
     schema = _with_corrupt("m MAP<INT, STRING>")
     rows = spark.range(1).select(F.lit("{}").alias("text"))
     with pytest.raises(AnalysisException) as error:
-        rows.select(_from_json(F.col("text"), schema))
+        rows.select(from_json(F.col("text"), schema, _CORRUPT, spark))
     assert error.value.getCondition() == "DATATYPE_MISMATCH.INVALID_JSON_MAP_KEY_TYPE"

@@ -285,7 +285,7 @@ def test_what_fits_is_what_spark_reads(spark: "SparkSession") -> None:
     raw = spark.range(0, 1, 1, 1).select(F.posexplode(texts)).selectExpr(
         "CAST(NULL AS BINARY) AS key", "CAST(col AS BINARY) AS value", "0 AS partition", "CAST(pos AS LONG) AS offset"
     )  # fmt: skip
-    found = parse_records(raw, parsing(fk.Kafka("t", schema=DDL))).data.collect()
+    found = parse_records(raw, parsing(fk.Kafka("t", schema=DDL), spark)).data.collect()
     assert not [(body, row[BAD]) for body, row in zip(bodies, found, strict=True) if row[BAD] is not None]
     for body, row in zip(bodies, found, strict=True):
         assert all(row[name] is not None for name in body)

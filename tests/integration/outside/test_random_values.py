@@ -154,7 +154,7 @@ def test_each_random_record_is_a_row_or_a_dead_letter(spark: "SparkSession", kin
     schema = {"json": SCHEMA, "avro": json.dumps(AVRO)}.get(kind)
     topic = Kafka("t", schema=schema, format=kind, where=WHERE)  # type: ignore[arg-type]  # one of them
     try:
-        good, bad = judged(parse_records(raw, parsing(topic)), len(values), "t")
+        good, bad = judged(parse_records(raw, parsing(topic, spark)), len(values), "t")
     except Exception as error:
         raise AssertionError(f"FALKIRK_SEED={SEED}: {error}") from error
     assert good > 20, SEED
@@ -170,7 +170,7 @@ def test_a_record_that_claims_a_huge_value_is_a_dead_letter(spark: "SparkSession
     schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "v", "type": kind}]})
     rows = [(None, varint(size) + b"x", "t", 0, i, None, 0) for i, size in enumerate((2**31 - 20, 2**31 - 9, 2**30, 9))]
     raw = spark.createDataFrame(rows, RAW)
-    frame = parse_records(raw, parsing(Kafka("t", schema=schema, format="avro", where=WHERE)))
+    frame = parse_records(raw, parsing(Kafka("t", schema=schema, format="avro", where=WHERE), spark))
     assert judged(frame, len(rows), "t") == (0, len(rows))
 
 

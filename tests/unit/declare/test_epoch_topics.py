@@ -140,15 +140,16 @@ def test_a_start_and_a_preview_say_on_which_cluster_they_are(monkeypatch: pytest
     assert said == [there]
 
 
-@pytest.mark.parametrize("answers", ["same", "another", "nobody"])
+@pytest.mark.parametrize("answers", ["same", "the same id", "another", "nobody"])
 @pytest.mark.parametrize("topic", ["orders", "totals", "letters", "hop", "free"])
 def test_a_cluster_may_have_several_names(answers: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def cluster() -> str:
         if answers == "nobody":
             raise BROKER_AWAY.error(where="", topic="", code="", doing="", said="")
-        return answers
+        return "same" if answers == "the same id" else answers  # as in examples of Kafka's image
 
-    monkeypatch.setattr(topics, "Topics", lambda connection, timeout_s: SimpleNamespace(cluster=cluster))
+    there = SimpleNamespace(cluster=cluster, exists=lambda _: True, identity=lambda _: f"id of {answers}")
+    monkeypatch.setattr(topics, "Topics", lambda connection, timeout_s: there)
     to = [fk.Kafka("totals"), fk.EpochTopic(topic, kafka="alias:9092")]
     sinks = [SimpleNamespace(name="out", to=each, where=None) for each in to]
     inputs = [SimpleNamespace(topic=fk.Kafka("orders")), SimpleNamespace(topic=None)]
@@ -156,7 +157,8 @@ def test_a_cluster_may_have_several_names(answers: str, topic: str, monkeypatch:
     plan = SimpleNamespace(
         batches=[SimpleNamespace(inputs=inputs, sinks=sinks, dead_letter_topic="letters")], regions=[region]
     )
-    check = partial(topics.refuse_shared_on_same_cluster, plan, SimpleNamespace(cluster=lambda: "same"))
+    here = SimpleNamespace(cluster=lambda: "same", exists=lambda _: True, identity=lambda _: "id of same")
+    check = partial(topics.refuse_shared_on_same_cluster, plan, here)
     if answers != "same" or topic == "free":
         check()
         return

@@ -65,7 +65,9 @@ class Cluster:
         self, _: object, topic: str, first: Mapping[int, int], last: Mapping[int, int], *, committed: bool
     ) -> list[Any]:
         assert committed
-        return [SimpleNamespace(value=value) for value in self.values[topic][first[0] : last[0]]]
+        return [
+            SimpleNamespace(key=epoch_notes.NOTE_KEY, value=value) for value in self.values[topic][first[0] : last[0]]
+        ]
 
 
 @pytest.fixture
@@ -129,6 +131,15 @@ def test_an_open_producer_answers_from_memory(out: EpochTopicTarget, notes: Epoc
     assert cluster.taken == [notes.topic]
 
 
+def test_an_epoch_that_was_committed_is_visible_before_readers_see_its_note(
+    out: EpochTopicTarget, notes: EpochNotes, cluster: Cluster
+) -> None:
+    """A broker answers a commit before it has written all marks. A rollback in between must not cancel that epoch."""
+    cluster.values[notes.topic].append(note(0).value())
+    out._note = note(1)
+    assert (out.visible(), out.delivered()) == (2, 2)
+
+
 def test_malformed_notes_are_left_out_and_other_fields_do_not_matter(notes: EpochNotes, cluster: Cluster) -> None:
     other = "falkirk.shop.0a1b.epochs.ffffffff"
     wrong = [b"{}", None, b"[]", b"\xff", b'{"epoch": "a", "topic": 1, "partitions": 1}', b"[" * 100_000]
@@ -137,7 +148,9 @@ def test_malformed_notes_are_left_out_and_other_fields_do_not_matter(notes: Epoc
     cluster.values[other] += [json.dumps({**json.loads(note(3).value()), "later": 1}).encode(), *wrong]
     assert failure(notes.refuse_others, "id of out") == "TOPIC_OF_ANOTHER"
     cluster.values[notes.topic] = list(cluster.values[other])
-    assert notes.newest() == note(3)
+    assert failure(notes.newest) == "NOTES_LOST", "the newest one may be about a later epoch"
+    cluster.values[notes.topic].append(note(4).value())
+    assert notes.newest() == note(4)
 
 
 def test_a_topic_whose_notes_were_deleted_is_not_taken_for_a_new_one(notes: EpochNotes, cluster: Cluster) -> None:
@@ -277,6 +290,20 @@ def test_a_new_owner_does_not_use_a_late_answer(out: EpochTopicTarget, store: St
     assert out._asking._state is not None
     before = out._asking._state()
     store.take_charge("me")
+    assert out._asking._state() != before
+
+
+def test_an_answer_from_before_a_send_does_not_count_after_it(
+    out: EpochTopicTarget, notes: EpochNotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to its commit was lost, so the topic may have the epoch."""
+    assert out._asking._state is not None
+    before, producer = out._asking._state(), SimpleNamespace(begin_transaction=lambda: 1 / 0, purge=list)
+    producer.abort_transaction = lambda *_: None
+    monkeypatch.setattr(epoch_topic, "F", FakeColumns())
+    monkeypatch.setattr(epoch_topic, "sorted_by_place", lambda *_, **__: None)
+    with pytest.raises(ZeroDivisionError):
+        out._send(cast(Any, SimpleNamespace(producer=producer)), note(0), *2 * [cast(Any, FakeColumns())], few=True)
     assert out._asking._state() != before
 
 

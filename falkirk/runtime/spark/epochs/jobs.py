@@ -77,7 +77,8 @@ class EpochJobs:
         self.session.conf.set("spark.sql.adaptive.enabled", "true")
         self.session.conf.set("spark.sql.debug.maxToStringFields", "10000")  # plans are compared as texts
         limit_partitions(self.session)
-        self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
+        topics = {given.log: given.topic for given in batch.inputs if given.topic is not None}
+        self._parsings = {log: parsing(topic, self.session) for log, topic in topics.items()}
         copy = context.home.checkpoint(batch.name) if context.home.is_shared else None
         self._loops = loops or LoopFolders(
             epochs.files(), copy, self._store.require_charge, may_delete=lambda: context.home.may_delete

@@ -127,7 +127,7 @@ def _numbered(region: Region, raws: Sequence[DataFrame], source: SourceNode) -> 
 
 def _begun(raw: DataFrame, source: SourceNode, steps: Sequence[Step]) -> Frame:
     timed = any(step.operation == "withWatermark" for step in steps)
-    return parse_records(raw, parsing(source.topic), timed=timed)
+    return parse_records(raw, parsing(source.topic, raw.sparkSession), timed=timed)
 
 
 def foreach_writer(data: DataFrame, to: Any) -> Any:

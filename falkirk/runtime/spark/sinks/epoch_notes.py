@@ -89,8 +89,13 @@ class EpochNotes:
         self._store.record_decision(_ID, self.topic, 0, {"id": self._topics.identity(self.topic)})
 
     def newest(self) -> EpochNote | None:
-        """Return the newest note; None: there is none yet. Raises: as `exist`."""
-        note = self._newest(self.topic) if self.exist() else None
+        """Return the newest note; None: there is none yet.
+
+        Raises: as `exist`. HomeError: `NOTES_LOST`: it is malformed.
+        """
+        note, is_whole = self._newest(self.topic) if self.exist() else (None, True)
+        if not is_whole:
+            raise self._lost()
         if note is None and self._store.decision(_WRITTEN, self.topic, 0) is not None:
             raise self._lost()
         return note
@@ -112,7 +117,7 @@ class EpochNotes:
         for name in self._topics.names():
             if name.startswith(INTERNAL) and f".{_NAMED}" in name and name != self.topic:
                 try:
-                    note = self._newest(LogId(name))
+                    note, _ = self._newest(LogId(name))
                 except LogError as error:
                     if error.condition not in ("ACCESS_REFUSED", "TOPIC_MISSING"):
                         raise
@@ -128,13 +133,16 @@ class EpochNotes:
                 return None
             raise
 
-    def _newest(self, topic: LogId) -> EpochNote | None:
+    def _newest(self, topic: LogId) -> tuple[EpochNote | None, bool]:
+        """Return the newest note that can be read, and whether no later record of a note is malformed."""
         first, last = self._topics.first_positions(topic)[0], self._topics.readable_positions(topic)[0]
-        back = _BACK
+        back, is_whole = _BACK, True
         while last > first:
             begin = Offset(max(first, last - back))
             records = read_range(self._connection, topic, {0: begin}, {0: last}, committed=True)
-            if notes := [note for record in records if (note := EpochNote.of(record.value)) is not None]:
-                return max(notes, key=lambda note: note.epoch)
+            for record in reversed([record for record in records if record.key == NOTE_KEY]):
+                if (note := EpochNote.of(record.value)) is not None:
+                    return note, is_whole
+                is_whole = False
             last, back = begin, back * 10
-        return None
+        return None, is_whole

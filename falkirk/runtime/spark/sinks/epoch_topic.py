@@ -79,12 +79,14 @@ class EpochTopicTarget:
         self._connection = place.connection if to.kafka is None else to.cluster
         self._topics = Topics(self._connection)
         self._notes = EpochNotes(place.home, self._connection, self._topics, to.address, sink)
-        self._asking = Asking(sink, "which epochs it has", self._asked, lambda: (store.generation, self._note))
+        self._asking = Asking(sink, "which epochs it has", self._asked, lambda: (store.generation, self._sends))
         #: Held while an epoch is sent, and while the notes are read: to take the id would end the transaction.
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         #: None: another process may have begun a transaction that still ends.
         self._opened: _Opened | None = None
+        #: How many epochs it has begun to send. An answer from before a send does not count after it.
+        self._sends = 0
         #: The newest note that is known. A later epoch must not hide a loss.
         self._note: EpochNote | None = None
         #: When the current transaction must have ended.
@@ -96,13 +98,17 @@ class EpochTopicTarget:
         Raises: SparkError: `RELEASE_FAILED`. HomeError: `NOTES_LOST`, `TOPIC_REPLACED`, `PARTITIONS_CHANGED`.
         """
         with self._reaching():
-            return _after(self._asking.ask())
+            found = self._asking.ask()
+        # A broker answers a commit before readers of committed records see it.
+        return max(_after(found), _after(self._note))
 
     def delivered(self) -> EpochNumber:
         """See Target. While its producer is open, the broker is not asked. Raises: as `visible`."""
         if self._opened is None:
             with self._reaching():
-                self._note = self._asking.ask()
+                found = self._asking.ask()
+            if _after(found) > _after(self._note):
+                self._note = found
         return _after(self._note)
 
     def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
@@ -233,6 +239,7 @@ class EpochTopicTarget:
         """
         producer, fits, is_any_unfit = opened.producer, reason.isNull(), False
         self._opened, self._until_s = None, self._clock.monotonic() + _TRANSACTION_S
+        self._sends += 1
         sent = [F.when(fits, F.col(name).cast("binary")).alias(name) for name in ("key", "value")]
         rows = sorted_by_place(data.select(*sent, "partition", fits.alias("fits"), ROW), few=few)
         try:

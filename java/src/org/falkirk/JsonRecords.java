@@ -18,7 +18,6 @@ import org.apache.spark.sql.catalyst.json.JacksonParser;
 import org.apache.spark.sql.catalyst.util.FailureSafeParser;
 import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.functions;
-import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.ObjectType;
 import org.apache.spark.sql.types.StructType;
@@ -56,13 +55,15 @@ public final class JsonRecords implements Serializable {
    *
    * @param text STRING
    * @param schema of the struct as JSON, with the column `corrupt`
+   * @param zone the time zone of texts without one
    */
-  public static Column parsed(Column text, String schema, String corrupt) {
-    StructType type = (StructType) DataType.fromJson(schema);
+  public static Column parsed(Column text, String schema, String corrupt, String zone) {
+    // JSON can lack every field, and generated code would not look for a null in one that is not nullable.
+    StructType type = ((StructType) DataType.fromJson(schema)).asNullable();
     if (ExprUtils.checkJsonSchema(type).isFailure()) { // Spark's analysis then says what JSON can't be
       return functions.from_json(text, type, Map.of("mode", "PERMISSIVE", "columnNameOfCorruptRecord", corrupt));
     }
-    JsonRecords records = new JsonRecords(type, corrupt, SQLConf.get().sessionLocalTimeZone());
+    JsonRecords records = new JsonRecords(type, corrupt, zone);
     Expression target = Literal.fromObject(records, new ObjectType(JsonRecords.class));
     return ExpressionUtils.column(new Invoke(
         target, "parse", type, Scala.seq(List.of(ExpressionUtils.expression(text))), Scala.seq(List.of()), true, true,

@@ -88,6 +88,7 @@ public final class SignedHeader {
     add(state);
     add('/');
     byte[] header = Arrays.copyOf(text, size + 2 * TAG_BYTES);
+    digest.reset(); // a record before may have ended with an error
     digest.update(signingKey);
     digest.update(text, 0, size);
     int at = size;
