@@ -7,6 +7,7 @@ compares the pattern with the broker again, and what a home has recorded decides
 
 import copy
 from collections.abc import Callable, Iterable
+from typing import TypeGuard
 
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Endpoint, EpochTopic, Kafka
@@ -73,8 +74,8 @@ def declared_outputs(app: Application) -> frozenset[str]:
     return frozenset([*(sink.topic for sink in sinks), *letters])
 
 
-def names_cluster(to: Endpoint) -> bool:
-    """Return whether a sink has a cluster of its own. It may be that of the application."""
+def names_cluster(to: Endpoint) -> TypeGuard[EpochTopic]:
+    """Return whether a sink names a cluster. It may be that of the application."""
     return isinstance(to, EpochTopic) and to.kafka is not None
 
 

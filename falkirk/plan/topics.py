@@ -31,7 +31,7 @@ from falkirk.kafka_client.internal import KEEP
 from falkirk.kafka_client.topics import TopicFacts, Topics
 from falkirk.plan.batch import Batch
 from falkirk.plan.lake import check_package
-from falkirk.plan.patterns import topic_of
+from falkirk.plan.patterns import names_cluster, topic_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region
 from falkirk.theory.ids import LogId, Offset
@@ -123,7 +123,7 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
 
 
 def refuse_shared_on_same_cluster(plan: Plan, topics: Topics) -> None:
-    """Check that no sink with a cluster of its own writes a topic that the application uses otherwise.
+    """Check that a sink which names a cluster shares no topic with another part of the application.
 
     A cluster may have several names, so `check_declared` does not see it. Two clusters may have the same id, which
     examples of Kafka's image fix, so the ids of the topic are compared as well. A cluster that does not answer is left
@@ -137,7 +137,7 @@ def refuse_shared_on_same_cluster(plan: Plan, topics: Topics) -> None:
         used |= {(region.released_to or region.output).topic, region.dead_letter_topic}
         used |= {source.topic.topic for source in region.sources}
     for sink in [sink for batch in plan.batches for sink in batch.sinks]:
-        if isinstance(sink.to, EpochTopic) and sink.to.kafka is not None and sink.to.topic in used:
+        if names_cluster(sink.to) and sink.to.topic in used:
             with suppress(LogError):
                 there, name = Topics(sink.to.cluster, timeout_s=_CLUSTER_S), sink.to.topic
                 if there.cluster() == topics.cluster() and _id(there, name) == _id(topics, name):

@@ -5,7 +5,6 @@ from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 from falkirk.theory.ids import Incarnation
@@ -21,8 +20,6 @@ def signed_header(
         from `SigningKey.of`, as a binary literal. partition: of the record. record_key, value: of the record, binary.
     """
     context: Any = SparkContext._active_spark_context
-    numbers = [number.cast("bigint")._jc for number in stamp]
-    parts = (state.cast("bigint"), partition.cast("int"), record_key, value)
-    writer = F.lit(f"{application}/{incarnation}")
-    made = context._jvm.org.falkirk.SignedHeader.of(signing_key._jc, writer._jc, numbers, *[part._jc for part in parts])
-    return ClassicColumn(made)
+    numbers, parts = [number._jc for number in stamp], [part._jc for part in (state, partition, record_key, value)]
+    writer = f"{application}/{incarnation}"
+    return ClassicColumn(context._jvm.org.falkirk.SignedHeader.of(signing_key._jc, writer, numbers, *parts))

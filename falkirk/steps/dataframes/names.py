@@ -10,6 +10,8 @@ AGE = "__falkirk_age"
 TIMER = "__falkirk_timer"
 #: The epoch of each view that a record reads.
 VIEWS = "__falkirk_views"
+#: A text that does not fit a schema, beside the columns of that schema.
+CORRUPT = "__falkirk_corrupt"
 OUR_COLUMNS = (STAMP, BAD, LEAST, ARRIVED, TIME, GREATEST, VIEWS)
 #: The prefix of the names of all these columns.
 PREFIX = "__falkirk"

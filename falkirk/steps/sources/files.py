@@ -14,11 +14,11 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.declare.endpoints import Files, Kafka
-from falkirk.steps.dataframes.names import BAD, STAMP
+from falkirk.steps.dataframes.names import BAD, CORRUPT, STAMP
 from falkirk.steps.live.stamped import Frame
 from falkirk.steps.sources.topics import declared, parse_records, parsing
 
-_CORRUPT, _FILE = "__falkirk_corrupt", "__falkirk_file"
+_FILE = "__falkirk_file"
 #: A file with more rows than this, and more than so many per byte, is not read to its end. Some bytes can claim any
 #: number of equal rows, and each row costs time and space. Text that is compressed with gzip has no more per byte.
 ROWS_MAX, ROWS_PER_BYTE_MAX = 10_000_000, 1_000
@@ -54,11 +54,11 @@ def file_rows(session: SparkSession, files: Files, paths: Mapping[Path, int]) ->
         "header": "true",
         "enforceSchema": "false",
         "mode": "PERMISSIVE",
-        "columnNameOfCorruptRecord": _CORRUPT,
+        "columnNameOfCorruptRecord": CORRUPT,
     }
-    with_corrupt = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
+    with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
     read = _within_bounds(reader.options(**options).schema(with_corrupt).csv(names))
-    return _marked(read, schema, required, F.col(_CORRUPT), numbers)
+    return _marked(read, schema, required, F.col(CORRUPT), numbers)
 
 
 def _marked(

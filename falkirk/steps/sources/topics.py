@@ -8,12 +8,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.dataframes import COLUMN_TWICE_METADATA, SCHEMA_INVALID_TOPIC
 from falkirk.errors.spark import first_line
-from falkirk.steps.dataframes.names import ARRIVED, BAD, STAMP, quoted
+from falkirk.steps.dataframes.names import ARRIVED, BAD, CORRUPT, STAMP, quoted
 from falkirk.steps.live.stamped import Frame, check_names
 from falkirk.steps.sources import avro, wire
 
@@ -22,8 +22,6 @@ KAFKA_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-#: The column with a text that does not fit.
-_CORRUPT = "__falkirk_corrupt"
 #: The timestamp, in milliseconds, of a record that has none.
 _NO_TIMESTAMP = -1
 
@@ -126,26 +124,25 @@ def declared(ddl: str, of: str, where: object) -> tuple[StructType, list[str]]:
 
 def _parse_json(topic: Kafka, content: Column, session: SparkSession) -> tuple[Column, list[str], Column]:
     schema, required = declared(topic.ddl, f"topic {topic.topic!r}", topic.where)
-    whole = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
-    fields = from_json(content.cast("string"), whole, _CORRUPT, session)
+    fields = from_json(content.cast("string"), schema, session)
     parsed = F.col("__falkirk_parsed")
     reason = (
         F.when(F.col("value").isNull(), F.lit("the value is null"))
-        .when(parsed.isNull() | parsed.getField(_CORRUPT).isNotNull(), F.lit("does not fit the schema"))
+        .when(parsed.isNull() | parsed.getField(CORRUPT).isNotNull(), F.lit("does not fit the schema"))
     )  # fmt: skip
     for name in required:
         reason = reason.when(parsed.getField(name).isNull(), F.lit(f"column {name} is null"))
     return fields, [field.name for field in schema.fields], reason
 
 
-def from_json(text: Column, schema: StructType, corrupt: str, session: SparkSession) -> Column:
-    """Return texts as structs, as `F.from_json` does in its mode PERMISSIVE.
+def from_json(text: Column, schema: StructType, session: SparkSession) -> Column:
+    """Return texts as structs, as `F.from_json` does in its mode PERMISSIVE. Their last column is `CORRUPT`.
 
-    Args: schema: of the struct, with the column `corrupt`, which has a text that does not fit. session: of the texts.
-        The thread that calls this may have another one, or none, in the JVM.
+    Args: schema: of the other columns. session: of the texts. The thread that calls this may have another one, or none,
+        in the JVM.
     """
     zone, jvm = session.conf.get("spark.sql.session.timeZone"), cast(Any, session._jvm)
-    return ClassicColumn(jvm.org.falkirk.JsonRecords.parsed(text._jc, schema.json(), corrupt, zone))
+    return ClassicColumn(jvm.org.falkirk.JsonRecords.parsed(text._jc, schema.json(), CORRUPT, zone))
 
 
 def dead_letter(

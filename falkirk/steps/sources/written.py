@@ -23,7 +23,6 @@ from pyspark.sql.types import (
     MapType,
     NullType,
     ShortType,
-    StructField,
     StructType,
     VariantType,
 )
@@ -95,16 +94,13 @@ def _mismatch_of_fields(schema: Any, found: StructType, place: str, *, own: bool
         if name not in names:
             return f"{_under(place, name)} is required and missing"
     for field in found.fields:
-        if _field(schema, field.name) is False:
-            return f"{_under(place, field.name)} is not in the schema"
-        reason = _mismatch_of_field(_field(schema, field.name), field, _under(place, field.name), own=own)
+        given, within = _field(schema, field.name), _under(place, field.name)
+        if given is False:
+            return f"{within} is not in the schema"
+        reason = _mismatch_within(given, field.dataType, within, null=field.nullable and not own)
         if reason is not None:
             return reason
     return None
-
-
-def _mismatch_of_field(schema: Any, field: StructField, place: str, *, own: bool) -> str | None:
-    return _mismatch_within(schema, field.dataType, place, null=field.nullable and not own)
 
 
 def _mismatch_within(schema: Any, found: DataType, place: str, *, null: bool) -> str | None:

@@ -82,6 +82,7 @@ from falkirk.user_tools.commands.invalid_results import (
     merged,
     none_invalid,
 )
+from falkirk.user_tools.commands.judge_places import unread_values
 
 _CALL = re.compile(r"^(count|sum|min|max)\((.*)\) AS (\w+)$", re.DOTALL)
 #: The parts of a dead letter that are compared.
@@ -185,10 +186,8 @@ class LiveJudge:
         last = next((region for region in self._plan.regions if region.name == sink.name and not region.hop), None)
         if last is None:
             raise not_checkable(sink, f"{sink.reads!r} runs as a batch")
-        if sink.topic.format == "avro":
-            raise not_checkable(sink, "its values are Avro")
-        if sink.topic.schemas is not None:
-            raise not_checkable(sink, "its values have ids of a schema registry")
+        if (reason := unread_values(sink.topic)) is not None:
+            raise not_checkable(sink, reason)
         known = {region.name: region for region in self._plan.regions}
         found = [known[unit.name] for unit in self._plan.path_to(last)]
         if any(source.name in self._app.pushed for region in found for source in region.sources):

@@ -306,6 +306,11 @@ def output_place(to: Endpoint, batch: Batch, session: SparkSession, connection: 
         return f"the checker does not read {type(to).__name__} tables"
     if not isinstance(to, Kafka):
         return f"{to.address} can't be read"
-    if to.schemas is not None and to.format != "avro":
-        return "its values have ids of a schema registry"
-    return "its values are Avro" if to.format == "avro" else TopicPlace(to, batch.schema, connection)
+    return unread_values(to) or TopicPlace(to, batch.schema, connection)
+
+
+def unread_values(to: Kafka) -> str | None:
+    """Return why the checker can't read the results in a topic; None: it can."""
+    if to.format == "avro":
+        return "its values are Avro"
+    return None if to.schemas is None else "its values have ids of a schema registry"

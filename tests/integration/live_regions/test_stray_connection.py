@@ -12,7 +12,7 @@ import socket
 import struct
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -89,15 +89,24 @@ class Stranger:
     @contextlib.contextmanager
     def attacking(self) -> Iterator[None]:
         """Attack until the end of the block."""
-        thread = threading.Thread(target=self._attack)
-        thread.start()
         try:
-            yield
+            with _beside(self._attack, self._ended):
+                yield
         finally:
-            self._ended.set()
-            thread.join()
             for connection in self._connections:
                 connection.close()
+
+
+@contextlib.contextmanager
+def _beside(work: Callable[[], None], ended: threading.Event) -> Iterator[None]:
+    """Run `work`, which ends when the event is set, beside the block."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class Listener:
@@ -122,14 +131,8 @@ class Listener:
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Listen until the end of the block."""
-        thread = threading.Thread(target=self._listen)
-        thread.start()
-        try:
+        with self._socket, _beside(self._listen, self._ended):
             yield
-        finally:
-            self._ended.set()
-            thread.join()
-            self._socket.close()
 
     def _listen(self) -> None:
         while not self._ended.is_set():

@@ -10,12 +10,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from falkirk.steps.dataframes.names import CORRUPT
 from falkirk.steps.sources.topics import declared, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CORRUPT = "corrupt"
 
 DDL = (
     "a STRING, b BIGINT, c DOUBLE, d DECIMAL(10, 2), e TIMESTAMP, f DATE, g BOOLEAN, h ARRAY<STRING>, "
@@ -52,24 +52,20 @@ def _mutants(seed: int, count: int) -> list[bytes]:
     return found
 
 
-def _with_corrupt(ddl: str) -> StructType:
-    schema, _ = declared(ddl, "the topic", "here")
-    return StructType([*schema.fields, StructField(_CORRUPT, StringType())])
-
-
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "interpreted"])
 def test_it_finds_the_same_as_spark(compiled: bool, spark: "SparkSession") -> None:
     own = spark.newSession()
     own.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
     own.conf.set("spark.sql.session.timeZone", "America/St_Johns")
     own.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if compiled else "NO_CODEGEN")
-    schema = _with_corrupt(DDL)
+    schema, _ = declared(DDL, "the topic", "here")
+    whole = StructType([*schema.fields, StructField(CORRUPT, StringType())])
     records = [*ODD, json.dumps(WHOLE).encode(), *_mutants(1, 2_000)]
     rows = own.createDataFrame([(i, record) for i, record in enumerate(records)], "i INT, value BINARY").repartition(2)
-    text, options = F.col("value").cast("string"), {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    text, options = F.col("value").cast("string"), {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     with ThreadPoolExecutor(1) as another:  # this thread of Python has a thread in the JVM without a session
-        ours = another.submit(from_json, text, schema, _CORRUPT, own).result()
-    both = rows.select("i", F.from_json(text, schema, options).alias("spark"), ours.alias("ours"))
+        ours = another.submit(from_json, text, schema, own).result()
+    both = rows.select("i", F.from_json(text, whole, options).alias("spark"), ours.alias("ours"))
     assert both.schema["ours"].dataType == both.schema["spark"].dataType
     found = both.select(
         "i", *[F.to_json(F.struct(side)).alias(side) for side in ("spark", "ours")], "spark.a"
@@ -80,8 +76,8 @@ def test_it_finds_the_same_as_spark(compiled: bool, spark: "SparkSession") -> No
 
 
 def test_a_schema_that_json_can_not_have_is_refused_by_the_analysis(spark: "SparkSession") -> None:
-    schema = _with_corrupt("m MAP<INT, STRING>")
+    schema, _ = declared("m MAP<INT, STRING>", "the topic", "here")
     rows = spark.range(1).select(F.lit("{}").alias("text"))
     with pytest.raises(AnalysisException) as error:
-        rows.select(from_json(F.col("text"), schema, _CORRUPT, spark))
+        rows.select(from_json(F.col("text"), schema, spark))
     assert error.value.getCondition() == "DATATYPE_MISMATCH.INVALID_JSON_MAP_KEY_TYPE"

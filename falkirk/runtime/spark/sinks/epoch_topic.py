@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import EpochTopic
-from falkirk.errors import FalkirkError, LogError, SparkError
+from falkirk.errors import FalkirkError, LogError
 from falkirk.errors.conditions.epoch_topics import PARTITIONS_CHANGED_EPOCHS, TOPIC_REPLACED_EPOCHS, TOPIC_UNFIT
 from falkirk.errors.conditions.spark import RELEASE_FAILED_STOP, RELEASE_FAILED_TARGET
 from falkirk.errors.spark import SPARK_ERRORS
@@ -212,7 +212,7 @@ class EpochTopicTarget:
             "queue.buffering.max.kbytes": _QUEUE_KBYTES,
         })  # fmt: skip
         try:
-            self._request(producer.init_transactions, self._clock.monotonic() + _PATIENCE_S)
+            self._request(producer.init_transactions)
         except KafkaException as error:
             raise fault(error.args[0], "opening a transaction", self._connection, errors) from error
         return producer
@@ -253,7 +253,7 @@ class EpochTopicTarget:
             while producer.flush(_LOOK_S):
                 self._require_running()
             self._confirm()  # the present owner may have cancelled this epoch meanwhile
-            self._request(producer.commit_transaction, self._clock.monotonic() + _PATIENCE_S)
+            self._request(producer.commit_transaction)
         except BaseException:
             producer.purge()
             with suppress(KafkaException):  # otherwise readers of committed records would wait for its timeout
@@ -276,14 +276,14 @@ class EpochTopicTarget:
             except BufferError:  # the queue is full
                 producer.poll(_LOOK_S)
 
-    def _request(self, call: Callable[[float], None], until_s: float) -> None:
+    def _request(self, call: Callable[[float], None]) -> None:
         """Make a request of a producer. If it takes longer than a look at a stop may wait, the next call continues it.
 
-        Args: call: gets how long it may wait. until_s: monotonic. Raises: KafkaException. SparkError: Falkirk stops.
+        Args: call: gets how long it may wait. Raises: KafkaException. SparkError: Falkirk stops.
         """
+        until_s = self._clock.monotonic() + _PATIENCE_S
         while True:
-            if self._stopping.is_set():
-                raise self._stopped()
+            self._refuse_stop()
             try:
                 call(_REQUEST_S)
                 return
@@ -293,14 +293,14 @@ class EpochTopicTarget:
 
     def _require_running(self) -> None:
         """Refuse to continue the transaction. Raises: SparkError: Falkirk stops; the transaction takes too long."""
-        if self._stopping.is_set():
-            raise self._stopped()
+        self._refuse_stop()
         if self._clock.monotonic() > self._until_s:
             reason = f"an epoch was not sent within {_TRANSACTION_S:g} s"
             raise RELEASE_FAILED_TARGET.error(topic=self._to.address, reason=reason)
 
-    def _stopped(self) -> SparkError:
-        return RELEASE_FAILED_STOP.error(what=f"the transaction of an epoch for {self._to.address}")
+    def _refuse_stop(self) -> None:
+        if self._stopping.is_set():
+            raise RELEASE_FAILED_STOP.error(what=f"the transaction of an epoch for {self._to.address}")
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:

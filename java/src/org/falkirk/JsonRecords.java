@@ -19,6 +19,7 @@ import org.apache.spark.sql.catalyst.util.FailureSafeParser;
 import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.ObjectType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -38,32 +39,35 @@ import scala.collection.Iterator;
 public final class JsonRecords implements Serializable {
   private static final long serialVersionUID = 1L;
 
+  private final StructType fields;
   private final StructType schema;
   private final String corrupt;
   private final String zone;
   private transient FailureSafeParser<UTF8String> parser;
 
-  private JsonRecords(StructType schema, String corrupt, String zone) {
+  private JsonRecords(StructType fields, StructType schema, String corrupt, String zone) {
+    this.fields = fields;
     this.schema = schema;
     this.corrupt = corrupt;
     this.zone = zone;
   }
 
   /**
-   * Returns texts as structs. A text that does not fit is in the column `corrupt`, and the other columns have the parts that
+   * Returns texts as structs. A text that does not fit is in their last column, `corrupt`, and the others have the parts that
    * fit; null stays null.
    *
    * @param text STRING
-   * @param schema of the struct as JSON, with the column `corrupt`
+   * @param schema of the other columns, as JSON
    * @param zone the time zone of texts without one
    */
   public static Column parsed(Column text, String schema, String corrupt, String zone) {
     // JSON can lack every field, and generated code would not look for a null in one that is not nullable.
-    StructType type = ((StructType) DataType.fromJson(schema)).asNullable();
+    StructType fields = ((StructType) DataType.fromJson(schema)).asNullable();
+    StructType type = fields.add(corrupt, DataTypes.StringType);
     if (ExprUtils.checkJsonSchema(type).isFailure()) { // Spark's analysis then says what JSON can't be
       return functions.from_json(text, type, Map.of("mode", "PERMISSIVE", "columnNameOfCorruptRecord", corrupt));
     }
-    JsonRecords records = new JsonRecords(type, corrupt, zone);
+    JsonRecords records = new JsonRecords(fields, type, corrupt, zone);
     Expression target = Literal.fromObject(records, new ObjectType(JsonRecords.class));
     return ExpressionUtils.column(new Invoke(
         target, "parse", type, Scala.seq(List.of(ExpressionUtils.expression(text))), Scala.seq(List.of()), true, true,
@@ -79,11 +83,7 @@ public final class JsonRecords implements Serializable {
 
   private FailureSafeParser<UTF8String> parser() {
     JSONOptions options = new JSONOptions(Scala.map(Map.of("mode", "PERMISSIVE")), zone, corrupt);
-    StructType own = new StructType();
-    for (var field : schema.fields()) {
-      if (!field.name().equals(corrupt)) own = own.add(field);
-    }
-    JacksonParser raw = new JacksonParser(own, options, false, Scala.seq(List.of()));
+    JacksonParser raw = new JacksonParser(fields, options, false, Scala.seq(List.of()));
     Function2<JsonFactory, UTF8String, JsonParser> opened = JsonRecords::open;
     Function1<UTF8String, UTF8String> same = text -> text;
     Function1<UTF8String, Iterable<InternalRow>> parsed = text -> raw.parse(text, opened, same);

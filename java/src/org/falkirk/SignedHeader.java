@@ -44,17 +44,18 @@ public final class SignedHeader {
    * Returns the headers of records as a column BINARY.
    *
    * @param signingKey BINARY
-   * @param writer STRING, the application and the incarnation: "deadbeef/3"
-   * @param stamp BIGINT each: three numbers or more. Args: state: the state partition, BIGINT. partition: that of the record,
-   *     INT. key, value: of the record, BINARY, or null.
+   * @param writer the application and the incarnation: "deadbeef/3"
+   * @param stamp three numbers or more. Args: state: the number of the state partition. partition: that of the record. key,
+   *     value: of the record, BINARY, or null.
    */
   public static Column of(
-      Column signingKey, Column writer, List<Column> stamp, Column state, Column partition, Column key, Column value) {
-    List<Column> arguments = new ArrayList<>(List.of(signingKey, writer));
-    arguments.addAll(stamp.subList(0, Stamp.NUMBERS_MIN));
-    Column[] others = stamp.subList(Stamp.NUMBERS_MIN, stamp.size()).toArray(new Column[0]);
+      Column signingKey, String writer, List<Column> stamp, Column state, Column partition, Column key, Column value) {
+    List<Column> arguments = new ArrayList<>(List.of(signingKey, functions.lit(writer)));
+    List<Column> numbers = stamp.stream().map(number -> number.cast("bigint")).toList();
+    arguments.addAll(numbers.subList(0, Stamp.NUMBERS_MIN));
+    Column[] others = numbers.subList(Stamp.NUMBERS_MIN, numbers.size()).toArray(new Column[0]);
     arguments.add(others.length == 0 ? functions.lit(null).cast("array<bigint>") : functions.array(others));
-    arguments.addAll(List.of(state, partition, key, value));
+    arguments.addAll(List.of(state.cast("bigint"), partition.cast("int"), key, value));
     List<Expression> expressions = arguments.stream().map(ExpressionUtils::expression).toList();
     return ExpressionUtils.column(new StaticInvoke(
         SignedHeader.class, DataTypes.BinaryType, "encode", Scala.seq(expressions), Scala.seq(List.of()), false, false,
