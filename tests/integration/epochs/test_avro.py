@@ -68,7 +68,7 @@ def test_avro_goes_in_and_out_live_and_in_batches(
     app = fk.App(f"avro-{tag}", home=home)
     app.source("events", fk.Kafka(events, format="avro", schema=json.dumps(EVENT)))
 
-    @app.stream(fk.Lazy("1 second"))
+    @app.stream(fk.Lazy("60 seconds"))  # no result waits for a checkpoint
     def doubled(events: fk.Stream) -> fk.Stream:
         return events.select("id", (F.col("n") * 2).alias("n"))
 

@@ -189,7 +189,7 @@ def beside_live(tag: str, home: Path, database: str) -> fk.App:
     app = application(tag, home, database)
     app.source("clicks", fk.Kafka(f"clicks-{tag}", schema="word STRING NOT NULL, n INT", key="word"))
 
-    @app.stream(fk.Lazy("2 seconds"))
+    @app.stream(fk.Lazy("5 seconds"))
     def counted(clicks: fk.Stream) -> fk.Stream:
         return clicks.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 

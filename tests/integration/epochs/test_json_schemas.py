@@ -43,7 +43,7 @@ def test_json_goes_out_with_the_id_of_its_schema(spark: "SparkSession", broker: 
         app = fk.App(f"json-{tag}", home=home)
         app.source("events", fk.Kafka(events, schema="id STRING, n INT"))
 
-        @app.stream(fk.Lazy("1 second"))
+        @app.stream(fk.Lazy("60 seconds"))  # no result waits for a checkpoint
         def doubled(events: fk.Stream) -> fk.Stream:
             return events.select("id", (F.col("n") * 2).alias("n"))
 

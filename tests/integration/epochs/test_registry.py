@@ -47,7 +47,7 @@ def test_values_of_a_registry_go_in_and_out_live_and_in_batches(
         app = fk.App(f"registry-{tag}", home=home)
         app.source("events", fk.Kafka(events, format="avro", registry=at))
 
-        @app.stream(fk.Lazy("1 second"))
+        @app.stream(fk.Lazy("60 seconds"))  # no result waits for a checkpoint
         def doubled(events: fk.Stream) -> fk.Stream:
             return events.select("id", (F.col("n") * 2).alias("n"), "note")
 

@@ -19,7 +19,7 @@ CLOSING = BEGIN + timedelta(hours=1)
 
 
 #: One of each kind, with `difference` or a window or two inputs. The others run with FALKIRK_STRIKES alone.
-SOME = ("q4", "q6", "q8", "q11", "q17", "q20")
+SOME = ("q6", "q8", "q11", "q17")
 OTHERS = tuple(query for query in QUERIES if query not in SOME)
 SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 

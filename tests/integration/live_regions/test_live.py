@@ -208,7 +208,7 @@ def test_values_survive_a_hop(wire: Wire, home: Path) -> None:
     after = F.to_json(F.struct("d", "b", "a", "m", "e"), {"ignoreNullFields": "false"})
     keyed = kept.groupBy("k").agg(*[fk.latest_value(c) for c in ("t", "d", "b", "a", "m", "e", "micros", "before")])
     judged = keyed.select("k", "micros", F.unix_micros("t").alias("micros_after"), "before", after.alias("after"))
-    query = judged.write(fk.Kafka(out), kafka=wire.bootstrap, home=str(home), interval="2 seconds")
+    query = judged.write(fk.Kafka(out), kafka=wire.bootstrap, home=str(home), interval="60 seconds")
     wire.await_count(out, 2, query)
     query.stop()
     for found in wire.rows(out):

@@ -111,7 +111,7 @@ def application(wire: Wire, home: Path) -> fk.App:
     for name, body in BODIES.items():
         live = name.startswith("live")
         engine = "live" if live else "micro-batch"
-        policy = fk.Lazy("5 seconds") if live else DEFAULT_POLICY
+        policy = fk.Lazy("10 seconds") if live else DEFAULT_POLICY
         app.add_processor(name, body, reads=("events",), policy=policy, engine=engine)
         app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{wire.tag}"))
     return app
@@ -223,7 +223,7 @@ def test_a_refused_record_ends_the_region(wire: Wire, home: Path) -> None:
     app = fk.App(f"refused-{wire.tag}", home=home)
     app.source("events", fk.Kafka(events, schema=SCHEMA))
 
-    @app.stream(fk.Lazy("2 seconds"))
+    @app.stream(fk.Lazy("60 seconds"))
     def live(events: fk.Stream) -> fk.Stream:
         return events.map_rows(spread, returns=RETURNS, poison="fail")
 

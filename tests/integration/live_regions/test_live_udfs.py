@@ -48,7 +48,7 @@ def application(wire: Wire, home: Path) -> fk.App:
     app = fk.App(f"udfs-{wire.tag}", home=home)
     app.source("events", fk.Kafka(f"events-{wire.tag}", schema=SCHEMA, key="id"))
     for name, body in {"live": chosen, "sums": summed}.items():
-        app.add_processor(name, body, reads=("events",), policy=fk.Lazy("5 seconds"), engine="live")
+        app.add_processor(name, body, reads=("events",), policy=fk.Lazy("10 seconds"), engine="live")
     good = lambda events: chosen(events.where("n % 10 <> 7"))  # noqa: E731  # one of Spark's own workers would fail
     app.add_processor("batch", good, reads=("events",), policy=DEFAULT_POLICY, engine="micro-batch")
     for name in ("live", "sums", "batch"):

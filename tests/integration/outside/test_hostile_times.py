@@ -162,11 +162,11 @@ def test_a_timestamp_that_spark_can_not_hold_is_read_as_a_near_one(
     live, timed, batched = (wire.topic(name, 1) for name in ("live", "timed", "batched"))
     app = fk.App(f"stamps-{tag}", home=home, state_partitions=1)
     app.source("clicks", fk.Kafka(clicks, schema="user STRING, at TIMESTAMP", key="user"))
-    often = fk.Lazy("2 seconds")
-    app.add_processor("users", lambda s: s.select("user"), reads=("clicks",), policy=often)
+    seldom = fk.Lazy("60 seconds")  # no result waits for a checkpoint
+    app.add_processor("users", lambda s: s.select("user"), reads=("clicks",), policy=seldom)
     app.add_processor(
         "first", lambda s: s.withWatermark("at", "1 hour").dropDuplicates(["user"]).select("user"),
-        reads=("clicks",), policy=often,
+        reads=("clicks",), policy=seldom,
     )  # fmt: skip
 
     @app.batch(every="1 second")
