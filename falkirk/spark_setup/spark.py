@@ -27,7 +27,6 @@ from falkirk.spark_setup.java import find_java
 from falkirk.spark_setup.java_options import AVRO_LIMITS, LATE_SECOND_COMPILER, PINNED, QUICK_COMPILER
 from falkirk.spark_setup.jvm import unseen
 from falkirk.spark_setup.module import application_jars, jar_key, module_jar
-from falkirk.spark_setup.quick_context import quick_context
 from falkirk.spark_setup.secure import SECRET, hand_over, lacking, secure_settings, secure_value
 from falkirk.spark_setup.submitted import JARS, PLUGINS, PY_FILES, choose_python, chooses_local_folders, merge_settings
 
@@ -175,8 +174,7 @@ def spark_session(
                 built = _with_secret(secure, chosen, application, built)
             for name, value in built.items():
                 builder = builder.config(name, value)
-            with quick_context():
-                active = builder.getOrCreate()
+            active = builder.getOrCreate()
         for path in filter(None, (conf or {}).get(PY_FILES, "").split(",")):
             active.sparkContext.addPyFile(path)
         save_calls(active)
