@@ -35,7 +35,7 @@ from falkirk.errors.conditions.dataframes import (
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.steps.dataframes.names import BAD, GREATEST, LEAST, OUR_COLUMNS, PREFIX, STAMP, TIME, VIEWS
 from falkirk.steps.dataframes.quiet import quiet
-from falkirk.steps.live import event_time, windows
+from falkirk.steps.live import event_time, newest, windows
 from falkirk.steps.live.lookups import PlannedView, looked_up
 from falkirk.steps.live.needed import always_and_needs
 from falkirk.steps.live.python_steps import PythonStep
@@ -43,10 +43,7 @@ from falkirk.steps.live.python_udfs import without_answers, without_udfs
 
 #: The distance between the places of two sources: see `Frame.place`.
 PLACES_OF_SOURCE = 1 << 32
-_LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
-#: The greatest place and offset of a key's records, and all columns of ours in a keyed state, in their order.
-_MOST, _OFFSET = "__falkirk_most", "__falkirk_offset"
-_TOLD = (_NEWEST, LEAST, _MOST, _OFFSET)
+_LANE = "__falkirk_lane"
 #: Signs in the text of an expression that may refer to columns of ours: the prefix, a star, a pattern, a subquery, or a
 #: computed name (`IDENTIFIER`). Without any of them, Spark need not analyse the plan again.
 _SIGNS = (PREFIX, "*", "`", "[", "identifier")
@@ -301,48 +298,20 @@ def key_column(key: Any) -> Column:
 
 
 def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
-    partition = frame.place
-    lane = F.when(is_good(), F.lit(-1)).otherwise(partition).alias(_LANE)
+    lane = F.when(is_good(), F.lit(-1)).otherwise(frame.place).alias(_LANE)
     latest = [_latest(a) for a in aggregates if isinstance(a, LatestValue)]
     # One aggregate for all that comes from the newest record: less state, and a shorter pause at a checkpoint.
-    newest = F.struct(STAMP, BAD, *[column.alias(f"latest{i}") for i, (column, _) in enumerate(latest)])
+    told = newest.of_key(frame.data, frame.place, [column for column, _ in latest])
     users = [F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, LatestValue)]
-    data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(
-        *users, _newest_of(frame, newest).alias(_NEWEST), F.min(partition).alias(LEAST), F.max(partition).alias(_MOST),
-        F.max(f"{STAMP}.offset").alias(_OFFSET),
-    )  # fmt: skip
+    data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(*users, *told)
     names = data.columns
-    data = data.where(always_and_needs(data, names[len(keys) + 1 :]) & _is_newest())
-    grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -len(_TOLD)])
-    picked = (F.col(f"{_NEWEST}.latest{i}").alias(name) for i, (_, name) in enumerate(latest))
+    data = data.where(always_and_needs(data, names[len(keys) + 1 :]) & newest.holds())
+    grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -newest.COUNT])
+    picked = (newest.latest(i).alias(name) for i, (_, name) in enumerate(latest))
     ordered = [next(picked) if isinstance(a, LatestValue) else F.col(f"`{next(others)}`") for a in aggregates]
-    ours = [F.col(f"{_NEWEST}.{name}").alias(name) for name in (STAMP, BAD)]
-    # If the records of a key come from several places, the newest one's is the least or not.
-    place = frame.place_of(f"{_NEWEST}.{STAMP}")
-    other = F.when(F.col(LEAST) == place, F.col(_MOST)).otherwise(F.col(LEAST)).alias(LEAST)
-    data = data.select(*[F.col(f"`{name}`") for name in grouped], *ordered, *ours, other)
+    place = newest.other_place(frame.place_of(newest.STAMP_OF_NEWEST))
+    data = data.select(*[F.col(f"`{name}`") for name in grouped], *ordered, *newest.ours(), place)
     return replace(frame, data=data, keyed=True, grouped_by=tuple(grouped))
-
-
-def _newest_of(frame: Frame, newest: Column) -> Column:
-    """Return the aggregate of the newest record.
-
-    The tasks of a query read the records of a partition in their order, and Spark's streaming shuffle keeps the order of
-    each sender. Since a key has one partition, the last record is the newest one, and nothing has to be compared for
-    each record (`_is_newest` sees to it that Spark keeps this order). Rows of a job have no order.
-    """
-    return F.last(newest) if frame.data.isStreaming else F.max_by(newest, F.col(STAMP))
-
-
-def _is_newest() -> Column:
-    """Return a condition that fails the task if the newest record is not the one with the greatest offset.
-
-    Records of several partitions have another error (`LEAST`).
-    """
-    last = F.col(f"{_NEWEST}.{STAMP}.offset")
-    told = F.concat_ws(" ", F.lit("Spark gave the records of a key in another order: offset"), _OFFSET, F.lit("before"), last)
-    holds = (F.col(LEAST) != F.col(_MOST)) | (last == F.col(_OFFSET))
-    return F.when(holds, F.lit(True)).otherwise(F.raise_error(told).cast("boolean"))
 
 
 def _latest(aggregate: LatestValue) -> tuple[Column, str]:
