@@ -50,13 +50,13 @@ def newest(modules, *columns):
 @app.stream(fk.Ephemeral())
 def words(modules):
     """Module → a record per distinct word with its count. Saves nothing; a replay computes it again."""
-    said = tokens("name", "text")
     counted = F.transform(
-        F.array_distinct(said),
-        lambda word: F.struct(word.alias("word"), F.size(F.filter(said, lambda other: other == word)).alias("times")),
+        F.array_distinct("said"),
+        lambda word: F.struct(word.alias("word"), F.size(F.filter("said", lambda other: other == word)).alias("times")),
     )
     return (
-        modules.select("name", "version", counted.alias("counted"))
+        modules.select("name", "version", tokens("name", "text").alias("said"))
+        .select("name", "version", counted.alias("counted"))
         .explode("counted", "one")
         .select("one.word", F.col("name").alias("module"), "version", "one.times")
     )

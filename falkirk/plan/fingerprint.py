@@ -42,6 +42,8 @@ WITH_TIMERS = "stateful with timers"
 #: The kind of a step `stateful` that gets the records of a key by their times.
 IN_ORDER = "stateful in order"
 KEYED_STEP, PARTITIONED_BY, WRITTEN_AS = "keyed step", "partitioned by", "written as"
+#: The form of the state of a `groupBy`. Versions before 2026-11-30 kept the record with the greatest stamp.
+LAST_RECORD = ", and the last record"
 #: A digest of the formulas on which a region's state, and several results of one record, depend.
 DECIDED_BY = "decided by"
 #: The texts of all steps. They may change between two starts; the change is reported.
@@ -178,6 +180,8 @@ def _side(node: Node) -> str:
 
 def _state_of(step: Step) -> str:
     """Return the text of a keyed step. The function of `stateful` may change where its results may."""
+    if step.operation in ("agg", "count"):
+        return f"{text_of(step)}{LAST_RECORD}"
     if step.operation != "stateful":
         return text_of(step)
     options = step.arguments[1]

@@ -252,6 +252,12 @@ HOME_VERSION_ITERATION = Condition(
     "an earlier version of Falkirk made the state of iteration {processor!r}, in a form that this version can't read.",
     hint="Use the version of Falkirk that made the home, or begin with a new home and new sinks.",
 )
+HOME_VERSION_REGION = Condition(
+    "HOME_VERSION",
+    HomeError,
+    "an earlier version of Falkirk made the state of region {region!r}, in a form that this version can't read.",
+    hint="Use the version of Falkirk that made the home, or begin with a new home and new sinks.",
+)
 APPLICATION_CHANGED_PARTS = Condition(
     "APPLICATION_CHANGED",
     HomeError,

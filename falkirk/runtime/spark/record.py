@@ -15,11 +15,20 @@ from falkirk.errors.conditions.spark import (
     APPLICATION_CHANGED_PARTS,
     HOME_DAMAGED_REGION,
     HOME_VERSION_ITERATION,
+    HOME_VERSION_REGION,
     PARTITIONS_CHANGED,
 )
 from falkirk.kafka_client.topics import Topics
 from falkirk.plan.batch import SENDS, STATE_PART
-from falkirk.plan.fingerprint import DECIDED_BY, KEYED_STEP, NOT_ALWAYS_RECORDED, READS, STEPS, with_sorted_lists
+from falkirk.plan.fingerprint import (
+    DECIDED_BY,
+    KEYED_STEP,
+    LAST_RECORD,
+    NOT_ALWAYS_RECORDED,
+    READS,
+    STEPS,
+    with_sorted_lists,
+)
 from falkirk.plan.region import Region
 from falkirk.plan.unit import Unit
 from falkirk.recovery.decision_store import RegionRecord, Store
@@ -131,13 +140,16 @@ _PARTS = "fingerprint"
 _EARLIER_PROGRAM = re.compile(r"; program (2:)?[0-9a-f]{16}(?=;|$)")
 
 
-def _refuse_earlier_program(region: Unit, record: RegionRecord) -> None:
-    """Refuse the state of an iteration if an earlier version of Falkirk recorded its program.
+def _refuse_earlier_state(region: Unit, record: RegionRecord) -> None:
+    """Refuse the state of an iteration or of a `groupBy` if an earlier version of Falkirk made it in another form.
 
     Raises: HomeError: `HOME_VERSION`.
     """
     if _EARLIER_PROGRAM.search(record.fingerprint.get(STATE_PART, "")):
         raise HOME_VERSION_ITERATION.error(where=region.where, processor=region.name)
+    now = region.fingerprint.get(KEYED_STEP, "")
+    if LAST_RECORD in now and with_sorted_lists(record.fingerprint.get(KEYED_STEP, "")) == now.replace(LAST_RECORD, ""):
+        raise HOME_VERSION_REGION.error(where=region.where, region=region.name)
 
 
 def _fits(name: str, before: str | None, now: str) -> bool:
@@ -163,7 +175,7 @@ def compare(region: Unit, record: RegionRecord, partitions: dict[LogId, int]) ->
     Raises: HomeError: `APPLICATION_CHANGED`, `HOME_VERSION`. LogError: `PARTITIONS_CHANGED`.
     """
     refuse_partitions(region, record.partitions, partitions)
-    _refuse_earlier_program(region, record)
+    _refuse_earlier_state(region, record)
     changed = {
         name: (record.fingerprint.get(name), value)
         for name, value in region.fingerprint.items()

@@ -240,7 +240,7 @@ def _hops(region: Region) -> tuple[int, ...]:
 def _co_partitioned(topic: Column, newest: Column, text: str) -> Column:
     """Fail the task if records of one key came from two partitions, because their order would not be reproducible.
 
-    Args: newest: the place of the newest record. It is the greatest, since a stamp begins with it.
+    Args: newest: the place of the newest record. `LEAST` is another place of the key's records, if there is one.
     """
     split = is_good() & (F.col(LEAST) != newest)
     fields = [F.col(LEAST), newest, F.substring(text, 1, 200)]

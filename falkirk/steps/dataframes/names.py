@@ -1,6 +1,7 @@
 """Names: Falkirk's own columns in frames."""
 
-#: The stamp of a record; the reason why a record is bad, with the raw record; the least partition of a key's records.
+#: The stamp of a record; the reason why a record is bad, with the raw record; another place of a key's
+#: records if there is one, and otherwise the newest one's.
 STAMP, BAD, LEAST = "__falkirk_stamp", "__falkirk_bad", "__falkirk_least"
 #: The timestamp that a record has in Kafka; its event time in microseconds; the time of its partition, see event_time.
 ARRIVED, TIME, GREATEST = "__falkirk_arrived", "__falkirk_time", "__falkirk_greatest"

@@ -35,7 +35,7 @@ from falkirk.errors.conditions.dataframes import (
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.steps.dataframes.names import BAD, GREATEST, LEAST, OUR_COLUMNS, PREFIX, STAMP, TIME, VIEWS
 from falkirk.steps.dataframes.quiet import quiet
-from falkirk.steps.live import event_time, windows
+from falkirk.steps.live import event_time, newest, windows
 from falkirk.steps.live.lookups import PlannedView, looked_up
 from falkirk.steps.live.needed import always_and_needs
 from falkirk.steps.live.python_steps import PythonStep
@@ -43,7 +43,7 @@ from falkirk.steps.live.python_udfs import without_answers, without_udfs
 
 #: The distance between the places of two sources: see `Frame.place`.
 PLACES_OF_SOURCE = 1 << 32
-_LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
+_LANE = "__falkirk_lane"
 #: Signs in the text of an expression that may refer to columns of ours: the prefix, a star, a pattern, a subquery, or a
 #: computed name (`IDENTIFIER`). Without any of them, Spark need not analyse the plan again.
 _SIGNS = (PREFIX, "*", "`", "[", "identifier")
@@ -77,8 +77,12 @@ class Frame:
     @property
     def place(self) -> Column:
         """The partition of a row's record, as a number. That of several sources has the source before it."""
-        partition = F.col(f"{STAMP}.partition")
-        return F.col(f"{STAMP}.source") * F.lit(PLACES_OF_SOURCE) + partition if self.several else partition
+        return self.place_of(STAMP)
+
+    def place_of(self, stamp: str) -> Column:
+        """The same, for the stamp in another column."""
+        partition = F.col(f"{stamp}.partition")
+        return F.col(f"{stamp}.source") * F.lit(PLACES_OF_SOURCE) + partition if self.several else partition
 
     @property
     def is_alone(self) -> bool:
@@ -294,22 +298,19 @@ def key_column(key: Any) -> Column:
 
 
 def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
-    partition = frame.place
-    lane = F.when(is_good(), F.lit(-1)).otherwise(partition).alias(_LANE)
+    lane = F.when(is_good(), F.lit(-1)).otherwise(frame.place).alias(_LANE)
     latest = [_latest(a) for a in aggregates if isinstance(a, LatestValue)]
     # One aggregate for all that comes from the newest record: less state, and a shorter pause at a checkpoint.
-    newest = F.struct(STAMP, BAD, *[column.alias(f"latest{i}") for i, (column, _) in enumerate(latest)])
+    told = newest.of_key(frame.data, frame.place, [column for column, _ in latest])
     users = [F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, LatestValue)]
-    data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(
-        *users, F.max_by(newest, F.col(STAMP)).alias(_NEWEST), F.min(partition).alias(LEAST)
-    )
+    data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(*users, *told)
     names = data.columns
-    data = data.where(always_and_needs(data, names[len(keys) + 1 :]))
-    grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -2])
-    picked = (F.col(f"{_NEWEST}.latest{i}").alias(name) for i, (_, name) in enumerate(latest))
+    data = data.where(always_and_needs(data, names[len(keys) + 1 :]) & newest.holds())
+    grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -newest.COUNT])
+    picked = (newest.latest(i).alias(name) for i, (_, name) in enumerate(latest))
     ordered = [next(picked) if isinstance(a, LatestValue) else F.col(f"`{next(others)}`") for a in aggregates]
-    ours = [F.col(f"{_NEWEST}.{name}").alias(name) for name in (STAMP, BAD)]
-    data = data.select(*[F.col(f"`{name}`") for name in grouped], *ordered, *ours, LEAST)
+    place = newest.other_place(frame.place_of(newest.STAMP_OF_NEWEST))
+    data = data.select(*[F.col(f"`{name}`") for name in grouped], *ordered, *newest.ours(), place)
     return replace(frame, data=data, keyed=True, grouped_by=tuple(grouped))
 
 

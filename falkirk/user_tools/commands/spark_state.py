@@ -18,8 +18,9 @@ from falkirk.user_tools.commands.kept_state import StateReader, StateRows
 
 #: Spark's name of a grouping expression that is no column.
 _EXPRESSION = "_groupingexpression"
-#: The last buffers of each state are Falkirk's: the values of the newest record, its stamp, and a partition.
-_OURS = ("__newest", "__at", "__least")
+#: The last buffers of each state are Falkirk's: the stamp and values of the newest record, whether there is one, the
+#: least and the greatest partition, and the greatest offset.
+_OURS = ("__newest", "__is_set", "__least", "__most", "__offset")
 _LANE, _STAMP_FIELDS = "__lane", 2
 
 
@@ -49,7 +50,7 @@ def read_aggregates(session: SparkSession, folder: Path, number: BatchId, key: S
     newest = data.schema[_OURS[0]].dataType
     assert isinstance(newest, StructType)
     latest = [F.col(f"{_OURS[0]}.{name}").alias(name) for name in newest.names[_STAMP_FIELDS:]]
-    last = F.col(_OURS[1]).alias("last input")
+    last = F.col(f"{_OURS[0]}.{newest.names[0]}").alias("last input")
     shown = data.select(*[F.col(f"`{name}`") for name in names], *latest, last)
     rows = shown.select(F.to_json(F.struct(*[F.col(f"`{c}`") for c in shown.columns]), JSON_OPTIONS).alias("row"))
     rows = rows.persist()  # the checkpoint is read once

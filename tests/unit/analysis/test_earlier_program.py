@@ -1,4 +1,4 @@
-"""A home in which an earlier version recorded an iteration's program: it is refused with its own error."""
+"""A home whose states an earlier version made in another form: it is refused with its own error."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +13,11 @@ EARLIER = "iterate-1: 0-left(n bigint); 1-result(n bigint); program 0123456789ab
 NOW = EARLIER.replace("program ", "program 3:")
 
 
-def compared(before: str, now: str) -> str:
+def compared(before: str, now: str, part: str = "state") -> str:
     """Return the condition of the error, if there is one."""
-    batch: Any = SimpleNamespace(name="ranks", where=None, fingerprint={"state": now})
+    unit: Any = SimpleNamespace(name="ranks", where=None, fingerprint={part: now}, may_change_steps=False)
     try:
-        compare(batch, RegionRecord(fingerprint={"state": before}, start_offsets={}, partitions={}), {})
+        compare(unit, RegionRecord(fingerprint={part: before}, start_offsets={}, partitions={}), {})
     except HomeError as error:
         return error.condition
     return ""
@@ -31,3 +31,12 @@ def compared(before: str, now: str) -> str:
 )  # fmt: skip
 def test_a_program_that_an_earlier_version_has_recorded_is_refused(before: str, condition: str) -> None:
     assert compared(before, NOW) == condition
+
+
+@pytest.mark.parametrize(
+    ("before", "condition"),
+    [("agg(word; count(*))", "HOME_VERSION"), ("agg(word; count(*)), and the last record", ""),
+     ("agg(word; count(n))", "APPLICATION_CHANGED")],
+)  # fmt: skip
+def test_a_state_with_the_record_of_the_greatest_stamp_is_refused(before: str, condition: str) -> None:
+    assert compared(before, "agg(word; count(*)), and the last record", "keyed step") == condition
