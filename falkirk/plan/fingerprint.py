@@ -41,6 +41,8 @@ LANGUAGE = "language of the JVM"
 WITH_TIMERS = "stateful with timers"
 #: The kind of a step `stateful` that gets the records of a key by their times.
 IN_ORDER = "stateful in order"
+#: How the text of several keyed steps begins.
+_CHAIN = "chain of "
 KEYED_STEP, PARTITIONED_BY, WRITTEN_AS = "keyed step", "partitioned by", "written as"
 #: A digest of the formulas on which a region's state, and several results of one record, depend.
 DECIDED_BY = "decided by"
@@ -105,7 +107,7 @@ def fingerprint(
         **({} if released_to is None else {"releases to": released_to.topic}),
         "dead letters": dead_letters,
         "stamp": shape,
-        KEYED_STEP: ("; ".join(map(_state_of, keyed)) or "none") + (" after UDFs" if keeps_tracebacks else ""),
+        KEYED_STEP: _states_of(keyed) + (" after UDFs" if keeps_tracebacks else ""),
         "state partitions": str(state_partitions) if keyed else "none",
         DECIDED_BY: digest(decided) if decided else "each record by itself",
         STEPS: steps_text(node) or "none",
@@ -145,12 +147,16 @@ def of_session(session: SparkSession) -> dict[str, str]:
 
 
 def places_of_keyed_step(parts: Mapping[str, str]) -> int:
-    """Return how many sub-indexes each stamp has from the keyed step. All others are from `explode`.
+    """Return how many sub-indexes each stamp has from keyed steps. All others are from `explode`.
 
     Args: parts: a fingerprint.
     """
-    kind, _, _ = parts.get(KEYED_STEP, "").partition("(")
-    return {"windows": 1, "join": PLACES, "stateful": 1, IN_ORDER: 1, WITH_TIMERS: 2}.get(kind, 0)
+    text = parts.get(KEYED_STEP, "")
+    kinds = text.removeprefix(_CHAIN).partition(": ")[0].split(", ") if text.startswith(_CHAIN) else [
+        text.partition("(")[0]
+    ]  # fmt: skip
+    places = {"windows": 1, "join": PLACES, "stateful": 1, IN_ORDER: 1, WITH_TIMERS: 2}
+    return sum(places.get(kind, 0) for kind in kinds)
 
 
 def text_of(step: Step) -> str:
@@ -174,6 +180,12 @@ def _side(node: Node) -> str:
     steps = _since_union(node)
     begins = () if steps and steps[0].operation in UNIONS else (root_of(node).name,)
     return "; ".join([*begins, *map(text_of, steps)])
+
+
+def _states_of(keyed: Sequence[Step]) -> str:
+    """Return the text of the keyed steps of a region. That of several begins with their kinds."""
+    texts = "; ".join(map(_state_of, keyed)) or "none"
+    return f"{_CHAIN}{', '.join(map(keyed_step_kind, keyed))}: {texts}" if keyed[1:] else texts
 
 
 def _state_of(step: Step) -> str:

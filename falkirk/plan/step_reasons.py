@@ -25,6 +25,22 @@ def of_step(step: Step, processor: str, topic: str, *, in_full: bool = True) -> 
         yield Reason(kind=kind, processor=processor, where=step.where, text=text)
 
 
+def of_chain(steps: Sequence[Step], processor: str) -> Reason:
+    """Return the reason of several keyed steps in one region. Args: steps: these. processor: whose they are."""
+    names = listed([f"{_keyed_name(step)} (line {step.where.line})" for step in steps])
+    text = (
+        f"{names} are in one live query, without a hop: their keys contain the columns by which its input is "
+        "partitioned. So all their states of a key are in one state partition, which runs them one after the other."
+    )
+    return Reason(kind="chain", processor=processor, where=steps[-1].where, text=text)
+
+
+def _keyed_name(step: Step) -> str:
+    if step.operation == "windows":
+        return "a window"
+    return "groupBy()" if step.operation in ("agg", "count") else f"{step.operation}()"
+
+
 def _text_of(step: Step, topic: str) -> str | None:
     if step.operation == "dropDuplicates":
         return _of_first(step, topic)
