@@ -3,7 +3,7 @@
 It applies the recorded steps of each sink to empty DataFrames, from the source on, and reads no data. A region ends
   * before a keyed step if records of one key may come from several partitions. Their order is non-deterministic, so a
     sequencer hop records it;
-  * before a second keyed step, because a Real-time Mode query has one;
+  * before a second keyed step that can't be in one query with the first one (chains.py);
   * after a processor that is not ephemeral and that others read. Its output is a log;
   * after an ephemeral processor with several readers, if they would see different values.
 All other steps are fused.

@@ -57,8 +57,8 @@ class RegionLogs:
     Args: repeats: released results may be released again. where: the line of its declaration, for messages. joined: the
         source of the right side of a join. others: the sources that its unions add. keyed_step: its last step with a
         state, or its windows, if it has one. keyed_by: the columns of its log by which the last one groups; None:
-        unknown. filters: a step before it drops records. steps: the lines of its steps, in order. views: the logs of
-        the views that it looks up.
+        unknown. chain: its steps with a state, if it has several. filters: a step before the last one drops records.
+        steps: the lines of its steps, in order. views: the logs of the views that it looks up.
     """
 
     name: str
@@ -71,6 +71,7 @@ class RegionLogs:
     others: tuple[LogId, ...] = ()
     keyed_step: str = ""
     keyed_by: tuple[str, ...] | None = None
+    chain: tuple[str, ...] = ()
     filters: bool = False
     steps: tuple[str, ...] = ()
     views: tuple[LogId, ...] = ()
@@ -229,6 +230,7 @@ class Region:
             others=tuple(each.topic.log for each in self.others),
             keyed_step="windows" if "windows" in operations else kinds[-1] if kinds else "",
             keyed_by=self.keyed_by,
+            chain=tuple(kinds) if kinds[1:] else (),
             filters=bool(places[1:]) or (bool(places) and "where" in operations[: places[0]]),
             steps=tuple(dict.fromkeys(str(step.where) for step in self.steps())),
             views=tuple(view.log for view in self.views),

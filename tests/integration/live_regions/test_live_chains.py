@@ -16,11 +16,13 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.checker import Guarantee
 from falkirk.kafka_client.connection import Connection
 from falkirk.runtime.spark.rows import Barrier
 from falkirk.runtime.supervision.query import run_here
 from falkirk.spark_setup.broker import Broker
 from falkirk.theory.channel import ReleasedTail
+from falkirk.user_tools.commands.judge import LiveJudge
 from tests.chained import RETURNS, reminded, reminding
 from tests.counted import SCHEMA, Results, counted, first, modelled, results, without_repetitions
 from tests.duplicates import BEGAN, drawn
@@ -29,6 +31,7 @@ from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 RECORDS = 300
 Records = Mapping[int, list[dict[str, Any]]]
 
@@ -46,8 +49,14 @@ def folded(clicks: fk.Stream) -> fk.Stream:
     )
 
 
+def windowed(clicks: fk.Stream) -> fk.Stream:
+    grouped = first(clicks).where("n % 7 <> 0").groupBy(F.window("at", "7 seconds"), "id")
+    return grouped.agg(F.sum("n").alias("n"), F.count("*").alias("count"))
+
+
 RUNS: dict[str, tuple[Callable[[fk.Stream], fk.Stream], str]] = {
     "counted": (counted, "live"), "folded": (folded, "live"), "batch": (folded, "micro-batch"),
+    "windowed": (windowed, "live"),
 }  # fmt: skip
 
 
@@ -128,7 +137,7 @@ def run_over_a_failure(wire: Wire, home: Path, names: tuple[str, ...]) -> Sent:
 
 
 def test_a_chain_gives_the_results_of_a_model_and_of_micro_batches_without_a_hop(wire: Wire, home: Path) -> None:
-    sent = run_over_a_failure(wire, home, tuple(RUNS))
+    sent = run_over_a_failure(wire, home, ("counted", "folded", "batch"))
     due, late = modelled(sent.records)
     assert late > 5
     assert published(wire) == due
@@ -139,7 +148,22 @@ def test_a_chain_gives_the_results_of_a_model_and_of_micro_batches_without_a_hop
     assert sum(count for (reason, *_), count in letters(wire, "counted").items() if reason == "late") == late
 
 
-@pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
+@SOAK
+def test_windows_after_first_records_are_judged_and_an_aggregation_is_not(
+    wire: Wire, home: Path, spark: "SparkSession"
+) -> None:
+    names = ("counted", "windowed")
+    run_over_a_failure(wire, home, names)
+    app = application(wire.tag, home, names)
+    judge = LiveJudge(app, Connection.of(wire.bootstrap), spark)
+    found = judge.judge_sink(app.sinks["windowed-out"])
+    assert found.satisfies(Guarantee.EXACTLY_ONCE), found.results.anomalies
+    assert found.results.counts.observed_outputs > 50
+    with pytest.raises(fk.DefinitionError, match="it groups the results of a step with event time"):
+        judge.judge_sink(app.sinks["counted-out"])
+
+
+@SOAK
 def test_without_the_barrier_a_chain_repeats_results(wire: Wire, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mechanism is off: the replay publishes results again."""
 
