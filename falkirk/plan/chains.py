@@ -23,9 +23,12 @@ from falkirk.steps.static_analysis import determinism
 from falkirk.steps.static_analysis.functions import operation_name
 
 
-def needs_hop(draft: Draft, step: Step, keys: tuple[Any, ...]) -> str | None:
-    """Return why a keyed step needs a hop before it, or None. Args: draft: before the step. keys: of the step."""
-    return _against(draft, step) or draft.needs_sequencer(keys, step.operation)
+def needs_hop(draft: Draft, step: Step, keys: tuple[Any, ...], operation: str = "") -> str | None:
+    """Return why a keyed step needs a hop before it, or None.
+
+    Args: draft: before the step. keys, operation: of the step, see `Draft.needs_sequencer`.
+    """
+    return _against(draft, step) or draft.needs_sequencer(keys, operation)
 
 
 def _against(draft: Draft, step: Step) -> str | None:

@@ -274,7 +274,7 @@ class _Planner:
             after = frames.apply(draft.frame, step)  # report the user's mistakes before a hop is planned
             grouped = python_steps.grouped_by(step)
             keys = columns.plain_keys(draft.frame, grouped, columns.check_group(draft.frame, grouped, step.where))
-            reason = chains.needs_hop(draft, step, keys) or mechanisms.before_keyed(draft, processor)
+            reason = chains.needs_hop(draft, step, keys, step.operation) or mechanisms.before_keyed(draft, processor)
             if reason is not None:
                 if not all(isinstance(key, str) for key in keys) and processor.assertion is None:
                     keyed = draft.frame.data.select(*map(frames.key_column, keys))  # the hop's writer computes them too

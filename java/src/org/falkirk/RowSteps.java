@@ -28,8 +28,8 @@ import org.apache.spark.sql.types.StructType;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The steps between two operators of a {@link Chain}, each of which needs one row alone: columns, conditions, and lists of
- * which each value gives a row. Spark's own expressions compute them.
+ * The steps between two operators of a chain. Each needs one row alone: columns, conditions, and lists of which each value
+ * gives a row. Spark's own expressions compute them.
  */
 final class RowSteps implements Serializable {
   private static final long serialVersionUID = 1L;
