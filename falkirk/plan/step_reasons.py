@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from falkirk.declare.nodes import LOOKUP, Step, roots_of
 from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import ProcessingTime, watermark_of_state
+from falkirk.plan.event_time import step_text
 from falkirk.plan.python_steps import function_name
 from falkirk.plan.reasons import Reason, ReasonKind, duration_text, listed
 from falkirk.steps.live.python_udfs import TIMEOUT_S
@@ -36,9 +37,7 @@ def of_chain(steps: Sequence[Step], processor: str) -> Reason:
 
 
 def _keyed_name(step: Step) -> str:
-    if step.operation == "windows":
-        return "a window"
-    return "groupBy()" if step.operation in ("agg", "count") else f"{step.operation}()"
+    return "groupBy()" if step.operation in ("agg", "count") else step_text(step)
 
 
 def _text_of(step: Step, topic: str) -> str | None:
