@@ -6,7 +6,7 @@ The live queries end with results behind their checkpoints.
 """
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from falkirk.runtime.supervision.query import run_here
 from falkirk.spark_setup.broker import Broker
 from falkirk.theory.channel import ReleasedTail
 from falkirk.user_tools.commands.judge import LiveJudge
-from tests.chained import RETURNS, reminded, reminding
+from tests.chained import RETURNS, chained, reminded, reminding
 from tests.counted import SCHEMA, Results, counted, first, modelled, results, without_repetitions
 from tests.duplicates import BEGAN, drawn
 from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint
@@ -54,9 +54,19 @@ def windowed(clicks: fk.Stream) -> fk.Stream:
     return grouped.agg(F.sum("n").alias("n"), F.count("*").alias("count"))
 
 
+def three(clicks: fk.Stream) -> fk.Stream:
+    """Count the records of a pair, add these counts by id, and number the sums."""
+    pairs = (
+        clicks.withColumn("k", F.expr("n % 5")).groupBy("id", "k").agg(F.count("*").alias("c"), fk.latest_value("n"))
+    )
+    sums = pairs.where("c % 4 <> 3").groupBy("id").agg(F.sum("c").alias("s"), fk.latest_value("n"))
+    rows = sums.selectExpr("id", "timestamp_seconds(s) AS at", "n")
+    return rows.stateful(chained, key="id", state="seen INT", returns=RETURNS)
+
+
 RUNS: dict[str, tuple[Callable[[fk.Stream], fk.Stream], str]] = {
     "counted": (counted, "live"), "folded": (folded, "live"), "batch": (folded, "micro-batch"),
-    "windowed": (windowed, "live"),
+    "windowed": (windowed, "live"), "three": (three, "live"), "hops": (three, "live"),
 }  # fmt: skip
 
 
@@ -66,7 +76,8 @@ def application(tag: str, home: Path, names: tuple[str, ...]) -> fk.App:
     app.source("clicks", fk.Kafka(f"clicks-{tag}", schema=SCHEMA, key="id"))
     for name in names:
         body, engine = RUNS[name]
-        app.add_processor(name, body, reads=("clicks",), policy=fk.Lazy("5 seconds"), engine=engine)  # type: ignore[arg-type]
+        policy = fk.LogSends("5 seconds") if name == "hops" else fk.Lazy("5 seconds")
+        app.add_processor(name, body, reads=("clicks",), policy=policy, engine=engine)  # type: ignore[arg-type]
         app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{tag}", key="id"))
     return app
 
@@ -74,6 +85,14 @@ def application(tag: str, home: Path, names: tuple[str, ...]) -> fk.App:
 def published(wire: Wire) -> Results:
     """Return the results of `counted`."""
     return results(wire.rows(f"counted-out-{wire.tag}"))
+
+
+def by_id(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return results by id, in their order."""
+    found = defaultdict(list)
+    for row in rows:
+        found[row["id"]].append(str(row))
+    return dict(found)
 
 
 def has_all(found: Results, due: Results) -> bool:
@@ -146,6 +165,25 @@ def test_a_chain_gives_the_results_of_a_model_and_of_micro_batches_without_a_hop
     assert found == batch
     assert letters(wire, "counted") == letters(wire, "folded") == letters(wire, "batch")
     assert sum(count for (reason, *_), count in letters(wire, "counted").items() if reason == "late") == late
+
+
+@SOAK
+def test_a_chain_gives_the_results_of_regions_with_hops(wire: Wire, home: Path) -> None:
+    """Under `fk.LogSends`, each keyed step reads a log."""
+    names = ("three", "hops")
+    app = application(wire.tag, home, names)
+    sent = Sent(wire, names)
+    sent.send(1.0)
+    query = app.start(kafka=wire.bootstrap, home=home, once=True)
+    try:
+        assert sum("hops" in region.name for region in query.status) == 3
+        assert sum("three" in region.name for region in query.status) == 1
+        assert query.awaitTermination(300), query.status
+    finally:
+        query.stop()
+    one, other = (by_id(wire.rows(f"{name}-out-{wire.tag}")) for name in names)
+    assert sum(map(len, one.values())) > 100
+    assert one == other
 
 
 @SOAK
