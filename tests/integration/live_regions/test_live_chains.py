@@ -176,7 +176,7 @@ def test_a_chain_gives_the_results_of_regions_with_hops(wire: Wire, home: Path) 
     sent.send(1.0)
     query = app.start(kafka=wire.bootstrap, home=home, once=True)
     try:
-        assert sum("hops" in region.name for region in query.status) == 3
+        assert sum("hops" in region.name for region in query.status) > 2
         assert sum("three" in region.name for region in query.status) == 1
         assert query.awaitTermination(300), query.status
     finally:
