@@ -78,7 +78,8 @@ def application(tag: str, home: Path, names: tuple[str, ...]) -> fk.App:
         body, engine = RUNS[name]
         policy = fk.LogSends("5 seconds") if name == "hops" else fk.Lazy("5 seconds")
         app.add_processor(name, body, reads=("clicks",), policy=policy, engine=engine)  # type: ignore[arg-type]
-        app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{tag}", key="id"))
+        sink = f"{name}-{'end' if name == 'hops' else 'out'}"  # fk.LogSends has a log with the name of the other
+        app.sink(sink, name, fk.Kafka(f"{name}-out-{tag}", key="id"))
     return app
 
 
