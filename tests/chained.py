@@ -1,4 +1,4 @@
-"""Random chains of steps for both engines: row steps, one step with a state, and more row steps.
+"""Random chains of steps for both engines: row steps, one or two steps with a state, and more row steps.
 
 Each step keeps the columns `id`, `at` and `n`, so any chain is a program. Its results are a function of its input, so
 every engine and every timing of the input must give the same ones.
@@ -68,6 +68,13 @@ def _window(window: Callable[[], Any], mode: str) -> Step:
     return step
 
 
+def _after_first(name: str) -> Step:
+    """Return a step of `STATES` after a `dropDuplicates` and row steps: one live region has both."""
+    return lambda s: STATES[name][0](
+        s.dropDuplicates(["id", "n"]).where("n % 11 <> 0").withColumn("n", F.expr("n + 1"))
+    )
+
+
 #: Steps with a state, and whether they need a `withWatermark` before them.
 STATES: Mapping[str, tuple[Step, bool]] = {
     "state": (_state(chained), False),
@@ -80,6 +87,10 @@ STATES: Mapping[str, tuple[Step, bool]] = {
     "timers": (_state(reminding, on_timer=reminded), True),
     "both": (_state(reminding, on_timer=reminded, expires="20 seconds"), True),
     "order": (_state(chained, order="at"), True),
+    "first, state": (_after_first("state"), True),
+    "first, windows": (_after_first("windows"), True),
+    "first, sessions": (_after_first("sessions"), True),
+    "first, both": (_after_first("both"), True),
 }
 
 
@@ -89,7 +100,7 @@ def timed(stream: fk.Stream) -> fk.Stream:
 
 
 def program(seed: int) -> tuple[str, Step]:
-    """Return a chain of steps, and its text. Each ten seeds in a row have each step with a state once."""
+    """Return a chain of steps, and its text. As many seeds in a row as `STATES` has entries have each once."""
     random = Random(seed)
     name = [*STATES][seed % len(STATES)]
     state, needs_time = STATES[name]

@@ -8,8 +8,7 @@ from falkirk.errors.location import SourceLocation
 
 #: Steps whose results have no event time, because they are no records of the input any more.
 WITHOUT_TIME = frozenset({
-    "agg", "count", "windows", "map_rows", "stateful", "join", "timedJoin", "dropDuplicates", "union", "unionByName",
-    "withClock",
+    "agg", "count", "windows", "map_rows", "stateful", "join", "timedJoin", "union", "unionByName", "withClock",
 })  # fmt: skip
 #: The step that looks rows of a view up.
 LOOKUP = "lookup"

@@ -26,6 +26,7 @@ from falkirk.plan.published import form, place
 from falkirk.steps.batch.call import Call, EpochContext, calling
 from falkirk.steps.batch.iteration import iterating
 from falkirk.steps.batch.rehearsal import Rehearsal
+from falkirk.steps.dataframes import plans
 from falkirk.steps.dataframes.empty import no_rows
 from falkirk.steps.dataframes.names import STAMP
 from falkirk.steps.dataframes.quiet import quiet
@@ -124,7 +125,7 @@ def plan_batch(
         sinks=sinks,
         dead_letter_topic=dead_letter_topic if may_fail or rehearsal.letters else None,
         where=processor.where,
-        is_unordered=frames.has_no_order(result),
+        is_unordered=plans.has_no_order(result),
         makes_rows=call.makes_rows(given),
         program=call.program_of_state() if is_replayed else "",
         fingerprint={

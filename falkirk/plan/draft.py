@@ -57,6 +57,8 @@ class Draft:
     `joined`: the source of the right side of its join. `others`: the sources that unions add, in the order of their
     numbers. `united`: the formulas of the sides of its unions.
     `ordered_by`: the sequencer hop that it reads and does not share. A second hop would have another order.
+    `unkeyed`: the frame before its newest keyed step. `is_chain`: it has several. `sharded_by`: see `Chain` of
+    falkirk/steps/live/event_time.py.
     `called`: the UDFs of its steps. `keeps_tracebacks`: its keyed step comes after one of them.
     `keyed_by`: the columns of its log by which its keyed step groups; None: it has none, or its steps compute the key.
     """
@@ -78,6 +80,9 @@ class Draft:
     others: tuple[SourceNode, ...] = ()
     united: tuple[str, ...] = ()
     keyed_by: tuple[str, ...] | None = None
+    unkeyed: Frame | None = None
+    sharded_by: tuple[int, ...] = ()
+    is_chain: bool = False
     called: tuple[KnownUdf, ...] = ()
     keeps_tracebacks: bool = False
 
@@ -89,6 +94,12 @@ class Draft:
     def note_key(self, keys: Sequence[object]) -> None:
         """Note the key of its keyed step, whose frame is the present one. Args: keys: names of columns, or others."""
         ids = columns.expression_ids(self.frame)
+        if self.frame.keyed:
+            self.is_chain = True
+        else:
+            chosen = {*self.keys.values()}
+            self.sharded_by = tuple(i for i, key in enumerate(keys) if isinstance(key, str) and ids.get(key) in chosen)
+        self.unkeyed = self.frame
         read = [self.began.get(ids.get(key, -1)) if isinstance(key, str) else None for key in keys]
         named = tuple(name for name in read if name is not None)
         self.keyed_by = named if len(named) == len(read) else None
@@ -113,12 +124,10 @@ class Draft:
         return None
 
     def needs_sequencer(self, keys: tuple[Any, ...], operation: str = "") -> str | None:
-        """Return why a keyed step needs a hop before it, which fixes the order of records; None: it needs none.
+        """Return why a keyed step needs a hop that fixes the order of its records, or None.
 
         Args: operation: the kind of the step.
         """
-        if self.frame.keyed:
-            return "a live query can have only one `groupBy` or other step with state"
         label = columns.key_label(keys)
         read = f"the hop {self.source.name}" if self.reads_hop else f"the source {self.source.name}"
         same, order = f"so records with the same `{label}` may come from", "in an order that a replay may change"

@@ -19,7 +19,7 @@ from falkirk.declare.watermark import ProcessingTime, Watermark, watermark_of_st
 from falkirk.declare.windows import is_in_one_partition, split_windows
 from falkirk.errors.conditions.clocks import CLOCK_UNSUITABLE
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_TIMED, EXPIRY_UNSUITABLE, WATERMARK_UNUSED
-from falkirk.plan.fingerprint import KEYED
+from falkirk.plan.keyed_steps import against_steps
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.stamped import Frame
 from falkirk.steps.static_analysis.columns import check_group, plain_keys
@@ -131,14 +131,14 @@ def timed_against_live(
     if join is not None:
         reason = _against_join(processor, join, steps, sources)
         return None if reason is None else f"{step_text(join)} {reason} ({join.where})"
-    place = next((i for i, step in enumerate(steps) if is_timed(step)), None)
-    if place is None:
+    places = [place for place, step in enumerate(steps) if is_timed(step)]
+    if not places:
         return None
-    step, before, read = steps[place], steps[:place], _read_by(processor, sources)
+    step, read, apart = steps[places[0]], _read_by(processor, sources), against_steps(steps[: places[-1] + 1])
     if len(read) != 1 or read[0] not in sources:
         reason = "runs live only on a source, whose partitions give it the time"
-    elif any(other.operation in KEYED for other in before) or any(is_timed(other) for other in steps[place + 1 :]):
-        reason = "and another step with state are in one processor, and a live query can have only one"
+    elif apart is not None:
+        reason = f"and another step with state are in one processor, and one live query can't run both: {apart}"
     elif isinstance(processor.policy, LogSends):
         reason = "would read a log under fk.LogSends(), whose partitions have other times"
     elif is_ordered(step):
@@ -147,9 +147,10 @@ def timed_against_live(
         reason = f"runs live only under fk.Lazy() and fk.Ephemeral(), not under {processor.policy}"
     else:
         topic = sources[read[0]].topic
-        if is_in_one_partition(step, before, topic.keys):
+        split = [i for i in places if not is_in_one_partition(steps[i], steps[:i], topic.keys)]
+        if not split:
             return None
-        of = f"partitioned by {', '.join(topic.keys)}" if topic.keys else "declared without key="
+        step, of = steps[split[0]], f"partitioned by {', '.join(topic.keys)}" if topic.keys else "declared without key="
         reason = f"runs live only if each of its keys is in one partition, and {topic.topic} is {of}"
     return f"{step_text(step)} {reason} ({step.where})"
 
@@ -162,7 +163,7 @@ def _against_join(
     if len(processor.reads) != 2 or len(set(read)) != 2 or is_of_itself:
         return "runs live only on two sources with different topics"
     if any(map(is_timed, steps)) or _count(steps, JOIN) > 1:
-        return "and another step with state are in one processor, and a live query can have only one"
+        return "and another step with state are in one processor, and one live query can't run both"
     if not isinstance(processor.policy, Lazy | Ephemeral):
         return f"runs live only under fk.Lazy() and fk.Ephemeral(), not under {processor.policy}"
     return None

@@ -41,8 +41,10 @@ LANGUAGE = "language of the JVM"
 WITH_TIMERS = "stateful with timers"
 #: The kind of a step `stateful` that gets the records of a key by their times.
 IN_ORDER = "stateful in order"
+#: How the text of several keyed steps begins.
+_CHAIN = "chain of "
 KEYED_STEP, PARTITIONED_BY, WRITTEN_AS = "keyed step", "partitioned by", "written as"
-#: The form of the state of a `groupBy`. Versions before 2026-11-30 kept the record with the greatest stamp.
+#: The form of the state of a `groupBy` alone. Versions before 2026-11-30 kept the record with the greatest stamp.
 LAST_RECORD = ", and the last record"
 #: A digest of the formulas on which a region's state, and several results of one record, depend.
 DECIDED_BY = "decided by"
@@ -107,7 +109,7 @@ def fingerprint(
         **({} if released_to is None else {"releases to": released_to.topic}),
         "dead letters": dead_letters,
         "stamp": shape,
-        KEYED_STEP: ("; ".join(map(_state_of, keyed)) or "none") + (" after UDFs" if keeps_tracebacks else ""),
+        KEYED_STEP: _states_of(keyed) + (" after UDFs" if keeps_tracebacks else ""),
         "state partitions": str(state_partitions) if keyed else "none",
         DECIDED_BY: digest(decided) if decided else "each record by itself",
         STEPS: steps_text(node) or "none",
@@ -147,12 +149,16 @@ def of_session(session: SparkSession) -> dict[str, str]:
 
 
 def places_of_keyed_step(parts: Mapping[str, str]) -> int:
-    """Return how many sub-indexes each stamp has from the keyed step. All others are from `explode`.
+    """Return how many sub-indexes each stamp has from keyed steps. All others are from `explode`.
 
     Args: parts: a fingerprint.
     """
-    kind, _, _ = parts.get(KEYED_STEP, "").partition("(")
-    return {"windows": 1, "join": PLACES, "stateful": 1, IN_ORDER: 1, WITH_TIMERS: 2}.get(kind, 0)
+    text = parts.get(KEYED_STEP, "")
+    kinds = text.removeprefix(_CHAIN).partition(": ")[0].split(", ") if text.startswith(_CHAIN) else [
+        text.partition("(")[0]
+    ]  # fmt: skip
+    places = {"windows": 1, "join": PLACES, "stateful": 1, IN_ORDER: 1, WITH_TIMERS: 2}
+    return sum(places.get(kind, 0) for kind in kinds)
 
 
 def text_of(step: Step) -> str:
@@ -178,10 +184,16 @@ def _side(node: Node) -> str:
     return "; ".join([*begins, *map(text_of, steps)])
 
 
+def _states_of(keyed: Sequence[Step]) -> str:
+    """Return the text of the keyed steps of a region. That of several begins with their kinds."""
+    texts = "; ".join(map(_state_of, keyed)) or "none"
+    if keyed[1:]:
+        return f"{_CHAIN}{', '.join(map(keyed_step_kind, keyed))}: {texts}"
+    return texts + LAST_RECORD if keyed and keyed[0].operation in ("agg", "count") else texts
+
+
 def _state_of(step: Step) -> str:
     """Return the text of a keyed step. The function of `stateful` may change where its results may."""
-    if step.operation in ("agg", "count"):
-        return f"{text_of(step)}{LAST_RECORD}"
     if step.operation != "stateful":
         return text_of(step)
     options = step.arguments[1]

@@ -3,7 +3,7 @@
 It applies the recorded steps of each sink to empty DataFrames, from the source on, and reads no data. A region ends
   * before a keyed step if records of one key may come from several partitions. Their order is non-deterministic, so a
     sequencer hop records it;
-  * before a second keyed step, because a Real-time Mode query has one;
+  * before a second keyed step that can't be in one query with the first one (chains.py);
   * after a processor that is not ephemeral and that others read. Its output is a log;
   * after an ephemeral processor with several readers, if they would see different values.
 All other steps are fused.
@@ -38,7 +38,7 @@ from falkirk.errors.conditions.plan import (
 )
 from falkirk.errors.location import SourceLocation
 from falkirk.kafka_client.internal import internal_topic
-from falkirk.plan import event_time, joins, mechanisms, objective, promises, python_steps, unions
+from falkirk.plan import chains, event_time, joins, mechanisms, objective, promises, python_steps, unions
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import as_direct
 from falkirk.plan.draft import Draft, Log, begin_draft
@@ -274,7 +274,7 @@ class _Planner:
             after = frames.apply(draft.frame, step)  # report the user's mistakes before a hop is planned
             grouped = python_steps.grouped_by(step)
             keys = columns.plain_keys(draft.frame, grouped, columns.check_group(draft.frame, grouped, step.where))
-            reason = draft.needs_sequencer(keys, step.operation) or mechanisms.before_keyed(draft, processor)
+            reason = chains.needs_hop(draft, step, keys, step.operation) or mechanisms.before_keyed(draft, processor)
             if reason is not None:
                 if not all(isinstance(key, str) for key in keys) and processor.assertion is None:
                     keyed = draft.frame.data.select(*map(frames.key_column, keys))  # the hop's writer computes them too
@@ -289,13 +289,13 @@ class _Planner:
         before = draft.frame
         if event_time.is_timed(step):
             grouped = event_time.timed_keys(before, step)
-            event_time.check_keyed_step(before, step, processor, grouped, draft.needs_sequencer(grouped))
+            event_time.check_keyed_step(before, step, processor, grouped, chains.needs_hop(draft, step, grouped))
             draft.note_key(grouped)
         draft.frame = frames.apply(before, step) if after is None else after
         draft.node = replace(step, parent=draft.node)
         if step.operation in DECIDING:
             decided = deciding_formulas(draft.frame.data, event_time.deciding_columns(step, draft.frame), draft.began)
-            draft.decided = "; ".join([decided, *draft.united])
+            draft.decided = "; ".join([decided, *draft.united, *([draft.decided] if draft.is_chain else [])])
         had, has = determinism.operations(before.data), determinism.operations(draft.frame.data)
         is_join = joins.is_join(steps_of(node_of(self.recordings.first(processor))))
         called = python_steps.udfs_of(before, draft.frame, step, had, has, is_join=is_join)
@@ -388,7 +388,7 @@ class _Planner:
             dead_letter_topic=dead,
             joined=draft.joined,
             others=draft.others,
-            keyed_by=draft.keyed_by,
+            keyed_by=draft.keyed_by, sharded_by=draft.sharded_by if draft.is_chain else (),
             longest_call_s=python_steps.longest_call_s(all_steps_of(draft.node), calls_udfs=bool(draft.called)),
             fingerprint=fingerprint(
                 [each.topic.topic for each in draft.sources], output, released_to, dead, draft.node, draft.frame,

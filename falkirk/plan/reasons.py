@@ -22,6 +22,7 @@ ReasonKind = Literal[
     "upstream",  # an input may be cancelled
     "repeated",  # the output asks for repeated results, or an acknowledged processor repeats them
     "sink",  # the sink is the user's, and has to keep the promise
+    "chain",  # which steps with a state follow each other without an internal topic
     "event-time",  # how long a live step keeps a key, and which records are late
     "python",  # how a live step calls Python
     "view",  # which epoch of a view a live step reads

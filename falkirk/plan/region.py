@@ -22,7 +22,7 @@ from falkirk.plan.reasons import (
     of_undetermined,
     same,
 )
-from falkirk.plan.step_reasons import cost_of_order, of_step
+from falkirk.plan.step_reasons import cost_of_order, of_chain, of_step
 from falkirk.plan.unit import numbered_sources
 from falkirk.recovery.protocol.layout import Stage
 from falkirk.steps.live.lookups import PlannedView, views_of
@@ -55,9 +55,10 @@ class RegionLogs:
     """The facts about a region that are needed while it does not run: its name and its topics.
 
     Args: repeats: released results may be released again. where: the line of its declaration, for messages. joined: the
-        source of the right side of a join. others: the sources that its unions add. keyed_step: its step with a state,
-        if it has one. keyed_by: the columns of its log by which that step groups; None: unknown. filters: a step before
-        it drops records. steps: the lines of its steps, in order. views: the logs of the views that it looks up.
+        source of the right side of a join. others: the sources that its unions add. keyed_step: its last step with a
+        state, or its windows, if it has one. keyed_by: the columns of its log by which the last one groups; None:
+        unknown. chain: its steps with a state, if it has several. filters: a step before the last one drops records.
+        steps: the lines of its steps, in order. views: the logs of the views that it looks up.
     """
 
     name: str
@@ -70,6 +71,7 @@ class RegionLogs:
     others: tuple[LogId, ...] = ()
     keyed_step: str = ""
     keyed_by: tuple[str, ...] | None = None
+    chain: tuple[str, ...] = ()
     filters: bool = False
     steps: tuple[str, ...] = ()
     views: tuple[LogId, ...] = ()
@@ -141,7 +143,8 @@ class Region:
         transactional_letters: only its dead letters do.
         joined: the source of the right side of its join. Then `source` is that of the left side.
         others: the sources that its unions add, in the order of their numbers.
-        keyed_by: the columns of its log by which its keyed step groups; None: unknown.
+        keyed_by: the columns of its log by which its last keyed step groups; None: unknown.
+        sharded_by: which columns of its first key choose the state partition, if it has several keyed steps.
         longest_call_s: the longest time that a record may wait for Python; 0: it calls none.
         choice: how `interval_s` was chosen, if the policy has an objective: see objective.py.
     """
@@ -172,6 +175,7 @@ class Region:
     joined: SourceNode | None = None
     others: tuple[SourceNode, ...] = ()
     keyed_by: tuple[str, ...] | None = None
+    sharded_by: tuple[int, ...] = ()
     longest_call_s: float = 0.0
     choice: Choice | None = None
 
@@ -213,7 +217,8 @@ class Region:
     def logs(self) -> RegionLogs:
         """Return the facts that are needed about it while it does not run."""
         operations = [step.operation for step in self.steps()]
-        keyed_step = next((operation for operation in operations if operation in KEYED), "")
+        places = [place for place, operation in enumerate(operations) if operation in KEYED]
+        kinds = [keyed_step_kind(self.steps()[place]) for place in places]
         return RegionLogs(
             name=self.name,
             source=self.source.topic.log,
@@ -223,9 +228,10 @@ class Region:
             where=self.where,
             joined=None if self.joined is None else self.joined.topic.log,
             others=tuple(each.topic.log for each in self.others),
-            keyed_step=keyed_step_kind(self.steps()[operations.index(keyed_step)]) if keyed_step else "",
+            keyed_step="windows" if "windows" in operations else kinds[-1] if kinds else "",
             keyed_by=self.keyed_by,
-            filters="where" in operations[: operations.index(keyed_step)] if keyed_step else False,
+            chain=tuple(kinds) if kinds[1:] else (),
+            filters=bool(places[1:]) or (bool(places) and "where" in operations[: places[0]]),
             steps=tuple(dict.fromkeys(str(step.where) for step in self.steps())),
             views=tuple(view.log for view in self.views),
         )
@@ -257,6 +263,8 @@ class Region:
         for step in self.steps():
             yield from of_step(step, name, self.source.topic.topic, in_full=first)
             first = first and step.operation != LOOKUP
+        if self.sharded_by:
+            yield of_chain([step for step in self.steps() if step.operation in KEYED], name)
         if self.hop is not None:
             yield Reason(
                 kind="hop", processor=name, where=self.where,

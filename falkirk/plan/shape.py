@@ -147,8 +147,10 @@ def _region_logs(content: dict[str, Any]) -> RegionLogs:
     keyed_by = content.get("keyed_by")
     keyed = None if keyed_by is None else tuple(map(str, keyed_by))
     steps, others = tuple(content.get("steps", ())), _logs(content.get("others", ()))
-    views = _logs(content.get("views", ()))
-    return RegionLogs(**{**content, "keyed_by": keyed, "steps": steps, "others": others, "views": views})
+    views, chain = _logs(content.get("views", ())), tuple(content.get("chain", ()))
+    return RegionLogs(
+        **{**content, "keyed_by": keyed, "steps": steps, "others": others, "views": views, "chain": chain}
+    )
 
 
 def _batch_logs(content: dict[str, Any]) -> BatchLogs:

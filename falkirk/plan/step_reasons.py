@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from falkirk.declare.nodes import LOOKUP, Step, roots_of
 from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import ProcessingTime, watermark_of_state
+from falkirk.plan.event_time import step_text
 from falkirk.plan.python_steps import function_name
 from falkirk.plan.reasons import Reason, ReasonKind, duration_text, listed
 from falkirk.steps.live.python_udfs import TIMEOUT_S
@@ -23,6 +24,20 @@ def of_step(step: Step, processor: str, topic: str, *, in_full: bool = True) -> 
     text = _text_of(step, topic) if in_full or kind != "view" else _of_other_view(step)
     if text is not None:
         yield Reason(kind=kind, processor=processor, where=step.where, text=text)
+
+
+def of_chain(steps: Sequence[Step], processor: str) -> Reason:
+    """Return the reason of several keyed steps in one region. Args: steps: these. processor: whose they are."""
+    names = listed([f"{_keyed_name(step)} (line {step.where.line})" for step in steps])
+    text = (
+        f"{names} are in one live query, without a hop: their keys contain the columns by which its input is "
+        "partitioned. So all their states of a key are in one state partition, which runs them one after the other."
+    )
+    return Reason(kind="chain", processor=processor, where=steps[-1].where, text=text)
+
+
+def _keyed_name(step: Step) -> str:
+    return "groupBy()" if step.operation in ("agg", "count") else step_text(step)
 
 
 def _text_of(step: Step, topic: str) -> str | None:

@@ -1,7 +1,7 @@
 """Unions in live regions: decides whether they run live, and makes one draft of two.
 
 A live region can read several topics, each in one place: Spark refuses a source that is united with itself in Real-time
-Mode. The sides of a union have no state, because a live query has one step with a state. After a union, records of one
+Mode. The sides of a union have no state, because Spark refuses one there. After a union, records of one
 key come from several topics. So a `groupBy` there gets a hop before it, unless all topics are of one list whose `key=`
 covers them together.
 """
@@ -99,7 +99,7 @@ def unions_against_live(
     before = [*(fused if unions else ()), *(each for union in unions for each in _before(union))]
     kept = next((step for step in before if step.operation in KEYED or is_timed(step)), None)
     if kept is not None:
-        return f"{what} comes after a step with a state ({kept.where}), and a live query has one such step"
+        return f"{what} comes after a step with a state ({kept.where}), and Spark has no state before a union there"
     logs: list[str] = []
     for read in _inputs(processor, recordings):
         logs += _logs_of(read, app, recordings)

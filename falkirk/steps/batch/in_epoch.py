@@ -11,7 +11,7 @@ from falkirk.steps.batch.call import Call, EpochContext
 from falkirk.steps.batch.loop_files import LoopFiles, LoopFolders
 from falkirk.steps.batch.python import KIND
 from falkirk.steps.dataframes.casts import cast
-from falkirk.steps.live.stamped import plan_text
+from falkirk.steps.dataframes.plans import plan_text
 
 BatchState = Mapping[str, DataFrame | str]
 """The state from one epoch to the next, by slot: rows, or a text."""

@@ -100,7 +100,7 @@ def first_rows_of_key(
     slot = call.slot("dropDuplicates")
     key = StructType([StructField(name, rows.schema[name].dataType) for name in keys])
     before = call.before(slot, StructType([StructField("key", key), StructField("known", _KNOWN)]))
-    columns = [F.col(f"`{c}`") for c in rows.columns if c not in (TIME, GREATEST)]
+    columns = [F.col(f"`{c}`") for c in rows.columns]
     is_late = F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us)
     letter = F.when(is_late, late_letter(rows.drop(TIME, GREATEST), F.lit(LATE), region))
     new = rows.select(

@@ -12,6 +12,7 @@ that they read.
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -34,6 +35,23 @@ _REASONS = (
 _OF_TIME = re.compile(r"column .* (?:is not between the years \d+ and \d+$|is more than .* s ahead of the clock$)")
 #: Columns between Python and the Java module: a record's state partition, its key, and whether it is late.
 _SHARD, KEY, _IS_LATE = "__falkirk_shard", "__falkirk_key", "__falkirk_late"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The keyed steps of a region that follow each other without a hop (Chain.java).
+
+    Args: sharded_by: the places of the columns, in the key of the first of them, that choose the state partition of a
+        record. The key of each later step contains them, too. Empty: there is one such step, and its whole key does.
+        has_begun: the next step is not the first one.
+    """
+
+    sharded_by: tuple[int, ...] = ()
+    has_begun: bool = False
+
+
+#: The chain of a region with one keyed step.
+ALONE = Chain()
 
 
 def unfit(time: Column, name: str, ahead_us: int, now_us: Column) -> Column:
@@ -77,32 +95,39 @@ def timed_records(data: DataFrame, columns: Sequence[str], watermark: Watermark,
 
 
 def first_of_key(
-    data: DataFrame, columns: Sequence[str], keys: Sequence[str], watermark: Watermark, *, is_alone: bool
+    data: DataFrame, columns: Sequence[str], keys: Sequence[str], watermark: Watermark, *, is_alone: bool, chain: Chain
 ) -> DataFrame:
-    """Return the first record of each key within the delay; in a query, late records are bad.
+    """Return the first record of each key within the delay, with its `TIME`; in a query, late records are bad.
 
-    Args: data: with `TIME`. columns: the user's columns. keys: those of the key. is_alone: see `effects.mark`.
+    Args: data: with `TIME`. columns: the user's columns. keys: those of the key. is_alone: see `effects.mark`. chain:
+        of the frame.
     """
     named = [as_key(data, name) for name in keys]
     if not data.isStreaming:
         reads = F.hash(*named, F.col(TIME), F.col(f"{STAMP}.partition")) >= F.lit(-(2**31))
-        return data.where(F.col(BAD).isNotNull() | reads).drop(TIME)
+        return data.where(F.col(BAD).isNotNull() | reads)
     session: Any = data.sparkSession
     operator = session._jvm.org.falkirk.FirstOfKey(column_names(data), KEY, _IS_LATE, watermark.delay_us)
-    made, late = by_key(data, named, operator), F.col(_IS_LATE)
-    return made.select(*_only_if(~late, columns), STAMP, bad(made, late, F.lit(LATE), columns, is_alone=is_alone))
+    made, late = by_key(data, named, operator, chain), F.col(_IS_LATE)
+    is_bad = bad(made, late, F.lit(LATE), columns, is_alone=is_alone)
+    # A late record is a bad one now, and a bad row with a time would be a time row.
+    return made.select(*_only_if(~late, columns), STAMP, is_bad, F.when(~late, F.col(TIME)).alias(TIME))
 
 
-def by_key(data: DataFrame, named: Sequence[Column], operator: Any) -> DataFrame:
+def by_key(data: DataFrame, named: Sequence[Column], operator: Any, chain: Chain) -> DataFrame:
     """Apply an operator of the Java module to the records of each key. All state partitions get the time rows, if the
     data has any.
 
-    Args: named: the columns of the key, which the operator finds in `KEY`.
+    Args: named: the columns of the key, which the operator finds in `KEY`. chain: of the frame.
     """
     session: Any = data.sparkSession
+    if chain.has_begun:
+        keyed = data.withColumn(KEY, F.struct(*named))
+        return DataFrame(session._jvm.org.falkirk.Keyed.then(keyed._jdf, operator), session)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions"))
     is_bad = F.col(BAD).isNotNull()
-    own = F.pmod(F.when(is_bad, F.col(f"{STAMP}.partition")).otherwise(F.hash(*named)), F.lit(partitions))
+    sharding = [named[place] for place in chain.sharded_by] or named
+    own = F.pmod(F.when(is_bad, F.col(f"{STAMP}.partition")).otherwise(F.hash(*sharding)), F.lit(partitions))
     shard = own.cast("int")
     if TIME in data.columns:
         all_ = F.sequence(F.lit(0), F.lit(partitions - 1))

@@ -20,7 +20,7 @@ from falkirk.declare.nodes import Step
 from falkirk.errors.conditions.dataframes import COLUMN_MISSING, JOIN_INVALID_KEY, JOIN_UNBOUNDED
 from falkirk.steps.dataframes.empty import no_rows_of
 from falkirk.steps.dataframes.names import BAD, STAMP, TIME
-from falkirk.steps.live.event_time import KEY, LATE, as_key, bad, by_key, column_names
+from falkirk.steps.live.event_time import ALONE, KEY, LATE, as_key, bad, by_key, column_names
 from falkirk.steps.live.stamped import Frame, attempt
 
 #: Columns between Python and the Java module: a record's side, its columns as those of that side, whether it is late.
@@ -235,7 +235,7 @@ def _live(left: Frame, right: Frame, join: TimedJoin, found: Matching, partition
     else:
         within = java.JoinSpec.UNBOUNDED if join.within_us is None else join.within_us
         operator = java.LiveJoin(columns, java.JoinSpec.of(found.plan, within, *sides))
-    made, late = by_key(both, keys, operator), F.col(_IS_LATE)
+    made, late = by_key(both, keys, operator, ALONE), F.col(_IS_LATE)
     text = F.when(F.col(_SIDE) == 0, F.to_json(F.col(_SIDES[0]))).otherwise(F.to_json(F.col(_SIDES[1])))
     is_alone = F.when(F.col(_SIDE) == 0, F.lit(left.is_alone)).otherwise(F.lit(right.is_alone))
     letter = bad(made, late, F.lit(LATE), (), text, is_alone=is_alone)

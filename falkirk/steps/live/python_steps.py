@@ -22,7 +22,7 @@ from falkirk.declare.watermark import Expiry, ProcessingTime, Timers, Watermark,
 from falkirk.errors.conditions.batch import SCHEMA_INVALID_OPTION
 from falkirk.steps.dataframes.names import BAD, STAMP, TIME
 from falkirk.steps.live.effects import mark
-from falkirk.steps.live.event_time import KEY, LATE, as_key, bad, by_key
+from falkirk.steps.live.event_time import ALONE, KEY, LATE, Chain, as_key, bad, by_key
 from falkirk.steps.live.event_time import column_names as time_names
 from falkirk.steps.live.python_command import command
 
@@ -55,6 +55,7 @@ class PythonStep:
         depth: how many sub-indexes a stamp has. is_alone: see `effects.mark`. function: takes a row, and a state if
         there is one. options: the user's: `returns`, `poison`, `timeout`, and with a state `key` and `state`, `expiry`
         if it expires, `timers` if it has any, and `order` if records have one. partitions: of the source, in a query.
+        chain: of the frame.
     """
 
     data: DataFrame
@@ -65,6 +66,7 @@ class PythonStep:
     function: Callable[..., Any]
     options: Mapping[str, Any]
     partitions: int = 0
+    chain: Chain = ALONE
 
     def mapped(self) -> DataFrame:
         """Return the results of a function of rows. Raises: TypeError: Python can't have the type of a column."""
@@ -98,7 +100,7 @@ class PythonStep:
         else:
             times = None if watermark is None else self.state_times(watermark)
             operator = state(*known, times, _LATE, _TURN if self._timers else None)
-        folded = by_key(asked, [F.col(name) for name in names], operator)
+        folded = by_key(asked, [F.col(name) for name in names], operator, self.chain)
         return self._results(folded if watermark is None else self._with_late(folded, calls.given))
 
     def state_times(self, watermark: Watermark) -> Any:

@@ -8,7 +8,6 @@ can't split or union a source with itself) still delivers it to the dead letters
 A bad record has no key, so in a keyed step it is grouped by its source partition, apart from all good ones.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,6 +35,7 @@ from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.steps.dataframes.names import BAD, GREATEST, LEAST, OUR_COLUMNS, PREFIX, STAMP, TIME, VIEWS
 from falkirk.steps.dataframes.quiet import quiet
 from falkirk.steps.live import event_time, newest, windows
+from falkirk.steps.live.event_time import Chain
 from falkirk.steps.live.lookups import PlannedView, looked_up
 from falkirk.steps.live.needed import always_and_needs
 from falkirk.steps.live.python_steps import PythonStep
@@ -54,7 +54,7 @@ _BAD = "struct<reason: string, key: binary, value: binary>"
 class Frame:
     """A DataFrame with stamps. `depth`: how many sub-indexes a stamp has. `keyed`: a keyed step has been passed.
     `is_run`: it calls UDFs as a query does, though it is no stream. `several`: its records have several sources.
-    `partitions`: of its source, in a query."""
+    `partitions`: of its source, in a query. `sharded_by`: see `Chain`; empty: it has one keyed step at most."""
 
     data: DataFrame
     depth: int = 0
@@ -63,6 +63,7 @@ class Frame:
     is_run: bool = False
     several: bool = False
     partitions: int = 0
+    sharded_by: tuple[int, ...] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -85,6 +86,11 @@ class Frame:
         return F.col(f"{stamp}.source") * F.lit(PLACES_OF_SOURCE) + partition if self.several else partition
 
     @property
+    def chain(self) -> Chain:
+        """The chain that the next keyed step is part of."""
+        return Chain(sharded_by=self.sharded_by, has_begun=self.keyed)
+
+    @property
     def is_alone(self) -> bool:
         """Whether each row is the only one of its record, and no step so far has a state."""
         return self.depth == 0 and not self.keyed
@@ -93,26 +99,6 @@ class Frame:
     def carried(self) -> list[str]:
         """Our columns that are present."""
         return [name for name in self.data.columns if name in OUR_COLUMNS]
-
-
-def plan_text(data: DataFrame) -> str:
-    """Return a DataFrame's analysed plan as Spark tells it."""
-    return str(data._jdf.queryExecution().analyzed().toString())
-
-
-#: Relations that keep the order of their rows, and relations after which rows have no order.
-_PASSING = {"Project", "Filter", "SubqueryAlias", "CollectMetrics", "ResolvedHint"}
-_WITHOUT_ORDER = {"Aggregate", "Distinct", "Deduplicate"}
-
-
-def has_no_order(data: DataFrame) -> bool:
-    """Return whether rows have no order, because Spark's last step groups them. Those of a
-    topic are in the order in which they came, and a sort's in its own. Unknown steps count as ordered."""
-    for line in plan_text(data).splitlines():
-        found = re.match(r"[\s:+-]*(\w+)", line)
-        if found is None or found[1] not in _PASSING:
-            return found is not None and found[1] in _WITHOUT_ORDER
-    return False
 
 
 def good(rows: DataFrame, depth: int = 0) -> Frame:
@@ -314,6 +300,15 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
     return replace(frame, data=data, keyed=True, grouped_by=tuple(grouped))
 
 
+def _chained_agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
+    """Return the frame after an aggregation, which may be one of several keyed steps of a query."""
+    planned = _agg(frame, keys, aggregates)
+    if not (frame.sharded_by and frame.data.isStreaming):
+        return planned
+    of_keys, users = [key_column(key) for key in keys], aggregates_of(aggregates)
+    return replace(planned, data=windows.running(frame.data, of_keys, users, planned.columns, frame.chain))
+
+
 def _latest(aggregate: LatestValue) -> tuple[Column, str]:
     column = F.col(aggregate.column) if isinstance(aggregate.column, str) else aggregate.column
     return column, aggregate.name
@@ -330,7 +325,9 @@ def _with_watermark(frame: Frame, watermark: Watermark) -> Frame:
 
 def _drop_duplicates(frame: Frame, keys: Sequence[str], watermark: Watermark) -> Frame:
     _require(frame, *keys)
-    data = event_time.first_of_key(frame.data, frame.columns, keys, watermark, is_alone=frame.is_alone)
+    data = event_time.first_of_key(
+        frame.data, frame.columns, keys, watermark, is_alone=frame.is_alone, chain=frame.chain
+    )
     return replace(frame, data=data.withColumn(LEAST, F.col(f"{STAMP}.partition")), keyed=True)
 
 
@@ -354,7 +351,7 @@ def _windows(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any], mode:
         results = planned.columns
         data = windows.aggregated(
             frame.data, frame.columns, keys, [key_column(key) for key in others], spec, results, frame.depth,
-            is_alone=frame.is_alone,
+            is_alone=frame.is_alone, chain=frame.chain,
         )  # fmt: skip
     else:
         place = F.lit(0).alias(f"sub{frame.depth}")
@@ -366,7 +363,7 @@ def _python(frame: Frame, function: Callable[..., Any], options: Mapping[str, An
     carried = [name for name in frame.carried if name not in (STAMP, BAD, TIME, GREATEST, VIEWS)]
     return PythonStep(
         data=frame.data, columns=frame.columns, carried=carried, depth=frame.depth, is_alone=frame.is_alone,
-        function=function, options=options, partitions=frame.partitions,
+        function=function, options=options, partitions=frame.partitions, chain=frame.chain,
     )  # fmt: skip
 
 
@@ -391,8 +388,8 @@ _OPERATIONS: dict[str, Callable[..., Frame]] = {
     "alias": lambda frame, name: frame,
     "explode": _explode,
     LOOKUP: _lookup,
-    "agg": _agg,
-    "count": lambda frame, keys: _agg(frame, keys, [F.count("*").alias("count")]),
+    "agg": _chained_agg,
+    "count": lambda frame, keys: _chained_agg(frame, keys, [F.count("*").alias("count")]),
     "map_rows": _map_rows,
     "stateful": _stateful,
     "withWatermark": _with_watermark,

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from falkirk.declare.watermark import Watermark
 from falkirk.declare.windows import Window, window_of
 from falkirk.steps.dataframes.empty import no_rows_of
-from falkirk.steps.dataframes.names import LEAST, STAMP
-from falkirk.steps.live.event_time import KEY, LATE, as_key, bad, by_key, column_names
+from falkirk.steps.dataframes.names import BAD, LEAST, STAMP
+from falkirk.steps.live.event_time import KEY, LATE, Chain, as_key, bad, by_key, column_names
 
 #: The names of columns that the Java module adds begin with this; those of a key's columns before it sees them.
 _ADDED, _KEY = "__falkirk_of_", "__falkirk_key"
@@ -26,11 +26,10 @@ def spec_of(data: DataFrame, window: Window, watermark: Watermark, aggregates: S
     Args: data: the records. Raises: PySparkException: an aggregate can't be computed record by record.
     """
     session: Any = data.sparkSession
-    plan = no_rows_of(session, data._jdf.schema()).agg(*aggregates)._jdf.queryExecution().optimizedPlan()
-    java = session._jvm.org.falkirk
-    return java.WindowSpec.of(
-        window.size, window.slide, window.offset, watermark.delay_us, mode == "update", java.Aggregates.of(plan)
-    )
+    return session._jvm.org.falkirk.WindowSpec.of(
+        window.size, window.slide, window.offset, watermark.delay_us, mode == "update",
+        aggregates_for_java(data, aggregates),
+    )  # fmt: skip
 
 
 def with_key(data: DataFrame, keys: Sequence[Column]) -> tuple[DataFrame, list[Column]]:
@@ -63,6 +62,37 @@ def result(
     return [*found, *(values.getField(name).alias(name) for name in columns[len(keys) :])]
 
 
+def running(
+    data: DataFrame, keys: Sequence[Column], aggregates: Sequence[Column], results: Sequence[str], chain: Chain
+) -> DataFrame:
+    """Return the updated result of its key for each record, in a query with several keyed steps.
+
+    Args: keys: as columns. results: the names of the columns after it. chain: of the frame.
+    Raises: PySparkException: an aggregate can't be computed record by record.
+    """
+    session: Any = data.sparkSession
+    keyed, named = with_key(data, keys)
+    values = f"{_ADDED}values"
+    operator = session._jvm.org.falkirk.RunningAggregates(
+        column_names(data), KEY, values, aggregates_for_java(data, aggregates)
+    )
+    made = by_key(keyed, named, operator, chain)
+    found = [F.col(KEY).getField(f"{_KEY}{i}") for i in range(len(keys))]
+    found += [F.col(values).getField(name) for name in results[len(keys) :]]
+    is_result = F.col(values).isNotNull()
+    return made.select(
+        *[F.when(is_result, each).alias(name) for each, name in zip(found, results, strict=True)],
+        STAMP, BAD, F.col(f"{STAMP}.partition").alias(LEAST),
+    )  # fmt: skip
+
+
+def aggregates_for_java(data: DataFrame, aggregates: Sequence[Column]) -> Any:
+    """Return aggregates of records for the Java module. Raises: as `spec_of`."""
+    session: Any = data.sparkSession
+    plan = no_rows_of(session, data._jdf.schema()).agg(*aggregates)._jdf.queryExecution().optimizedPlan()
+    return session._jvm.org.falkirk.Aggregates.of(plan)
+
+
 def aggregated(
     data: DataFrame,
     columns: Sequence[str],
@@ -73,16 +103,17 @@ def aggregated(
     depth: int,
     *,
     is_alone: bool,
+    chain: Chain,
 ) -> DataFrame:
     """Return the results of windows in a query. Late records are bad.
 
     Args: columns: the user's columns before it. keys: as the user wrote them. others: those besides the window.
         results: the names of the columns after it. depth: how many sub-indexes a stamp has. is_alone: see
-        `effects.mark`.
+        `effects.mark`. chain: of the frame.
     """
     session: Any = data.sparkSession
     keyed, named = with_key(data, others)
-    made = by_key(keyed, named, session._jvm.org.falkirk.Windows(column_names(data), KEY, _ADDED, spec))
+    made = by_key(keyed, named, session._jvm.org.falkirk.Windows(column_names(data), KEY, _ADDED, spec), chain)
     start, end, place, late = (F.col(f"{_ADDED}{name}") for name in ("start", "end", "place", "late"))
     found = result(results, keys, F.col(KEY), (start, end), F.col(f"{_ADDED}values"))
     stamp = F.struct(F.col(f"{STAMP}.*"), place.alias(f"sub{depth}")).alias(STAMP)

@@ -87,8 +87,10 @@ def deduplicated(due: RegionRows, step: Step) -> RegionRows:
     chosen = _chosen(frame, decided, [_KIND])
     known = frame.data.join(chosen, F.col(STAMP) == F.col(_PLACE), "left")
     rest, is_late = known.where(~is_good() | F.col(_PLACE).isNotNull()), F.coalesce(F.col(_KIND) == 1, F.lit(False))
-    data = rest.select(*_only_if(~is_late, frame.columns), STAMP, bad(rest, is_late, F.lit(LATE), frame.columns))
-    return RegionRows(frame=replace(frame, data=data), ordered_by=tuple(keys))
+    data = rest.select(
+        *_only_if(~is_late, frame.columns), STAMP, bad(rest, is_late, F.lit(LATE), frame.columns), TIME, GREATEST
+    )
+    return RegionRows(frame=replace(frame, data=data), times=due.times, ordered_by=tuple(keys))
 
 
 def windows(due: RegionRows, step: Step, planned: Frame) -> RegionRows:

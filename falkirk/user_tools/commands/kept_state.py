@@ -155,7 +155,7 @@ def _live_state(
 ) -> KeptState:
     operator = _operator(folder)
     if operator != _AGGREGATE:
-        raise STATE_UNREADABLE.error(unit=region.name, step=region.keyed_step or operator)
+        raise STATE_UNREADABLE.error(unit=region.name, step=" and ".join(region.chain) or region.keyed_step or operator)
     made_at_s = checkpoint.committed_at_s(folder, number)
     covers: dict[str, dict[int, int]] = {
         str(t): dict[int, int](checkpoint.end_offsets(folder, number, t)) for t in region.sources

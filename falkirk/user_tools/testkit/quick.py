@@ -121,6 +121,8 @@ class QuickSteps:
             self._stages.append(_Mapped(function, self._frame.columns, returns))
             self._frame = self._begin(returns, ())
         elif step.operation in ("agg", "count"):
+            if self.keyed is not None:
+                raise Unsuitable("two steps with a state")
             self._end_rows()
             planned = frames.apply(self._spark_frame(), step)
             self.keyed = _Aggregation(step, self._frame.data.schema, planned)

@@ -83,7 +83,7 @@ class LiveSteps:
         Args: records: of the first source. state: before the records, as a former call returned it; None: the initial
             state. others: the records of the other sources.
         """
-        if self._quick is not None and not isinstance(state, DataFrame):
+        if self._quick is not None and not isinstance(state, tuple):
             try:
                 found, after = self._quick.compute(records, state)
                 return [
@@ -99,7 +99,7 @@ class LiveSteps:
     def _by_spark(
         self, records: Records, state: Any, incarnation: Incarnation, others: Sequence[Records] = ()
     ) -> tuple[list[RegionResult], Any]:
-        given, states = (records, *others), [state]
+        given, before, states = (records, *others), iter(state or ()), list[DataFrame]()
 
         def begin(source: SourceNode) -> Frame:
             number = self._region.sources.index(source)
@@ -109,7 +109,8 @@ class LiveSteps:
         def apply(frame: Frame, step: Step) -> Frame:
             if step.operation not in _KEYED:
                 return frames.apply(frame, step)
-            frame, states[0] = self._aggregated(frame, step, states[0])
+            frame, left = self._aggregated(frame, step, next(before, None))
+            states.append(left)
             return frame
 
         frame = after(self._region.node, begin, apply)
@@ -119,7 +120,7 @@ class LiveSteps:
         )  # fmt: skip
         release = self._release(incarnation)
         found = rows.rows(ordered, self._region, release).collect()
-        return [_result(row, release) for row in found], states[0]
+        return [_result(row, release) for row in found], tuple(states) or None
 
     @cached_property
     def _parsings(self) -> list[Any]:

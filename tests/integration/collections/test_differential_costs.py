@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from falkirk.steps.dataframes.plans import plan_text
 from falkirk.steps.differential import connected_components
 from falkirk.steps.differential.graph import Entered, LoopNode
 from falkirk.steps.differential.jobs import Jobs
 from falkirk.steps.differential.rows import LoopTime
 from falkirk.steps.differential.task import FileName, Task
-from falkirk.steps.live.stamped import plan_text
 from tests.integration.changing import EDGES, Changing, Row, added, components, there
 
 PATH: list[Row] = [(n, n + 1) for n in range(10)]

@@ -37,7 +37,7 @@ from falkirk.runtime.spark.sinks.topic import TopicTarget
 from falkirk.runtime.supervision.query import run_here
 from falkirk.spark_setup.broker import Broker
 from falkirk.spark_setup.observing import observing
-from falkirk.steps.live import stamped as frames
+from falkirk.steps.dataframes import plans
 from falkirk.steps.static_analysis.structure import KnownLeaves, digest, structure_of
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire, failed
@@ -219,7 +219,7 @@ def test_what_is_in_an_order_keeps_it(
 ) -> None:
     """Unchanged records keep their order; positions by their values would put 10 before 9."""
     if not knows:
-        monkeypatch.setattr(frames, "has_no_order", lambda data: True)
+        monkeypatch.setattr(plans, "has_no_order", lambda data: True)
     numbers = Numbers(broker, tag)
     app = application(
         tag, home, lambda events: events.select("n", (F.col("n") / 2).alias("half"), F.lit(1).alias("one"))

@@ -1,5 +1,6 @@
 """Chains of steps and of joins, in the test kit on real Spark: each gives the results that a plain loop gives."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -69,6 +70,30 @@ def test_steps_before_between_and_after_those_with_event_time(kit: Any) -> None:
 
 def _results(t: Any) -> list[tuple[str, int, int, str]]:
     return sorted((row["id"], row["n"], row["place"], row["copy"]) for row in t.read("spread"))
+
+
+def test_two_aggregations_in_one_live_region_have_states_of_their_own(kit: Any) -> None:
+    app = fk.App("shop")
+    app.source("extra", fk.Kafka("extra", schema=EXTRA, key="id"))
+
+    @app.stream(engine="live")
+    def counts(extra: fk.Stream) -> fk.Stream:
+        """Add the counts of each pair, by id."""
+        pairs = extra.groupBy("id", "n").agg(F.count("*").alias("count")).where("n <> 2")
+        return pairs.groupBy("id").agg(F.sum("count").alias("sum"), fk.latest_value("n"))
+
+    app.sink("counts", counts, fk.Kafka("counts", key="id"))
+    records: list[dict[str, Any]] = [{"id": f"k{n % 2}", "n": n % 5} for n in range(20)]
+    due, seen, sums = [], Counter[tuple[str, int]](), Counter[str]()
+    for each in records:
+        seen[each["id"], each["n"]] += 1
+        if each["n"] != 2:
+            sums[each["id"]] += seen[each["id"], each["n"]]
+            due.append((each["id"], sums[each["id"]], each["n"]))
+    t = kit(app)
+    for part in (records[:7], records[7:]):
+        t.feed("extra", part)
+    assert [(row["id"], row["sum"], row["n"]) for row in t.read("counts")] == due
 
 
 def test_a_join_of_three_streams_is_a_join_of_two_and_another_one(kit: Any) -> None:

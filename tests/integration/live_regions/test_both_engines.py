@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 RECORDS, PROGRAMS = 300, 2
 #: Set `FALKIRK_LOOPS=10:40` for other programs.
-FIRST, END = map(int, os.environ.get("FALKIRK_LOOPS", "0:10").split(":"))
+FIRST, END = map(int, os.environ.get("FALKIRK_LOOPS", "0:14").split(":"))
 #: The name of a run of a program: its engine, and the topic that it reads.
 RUNS = {"live": ("live", "clicks"), "micro": ("micro-batch", "clicks"), "late": ("live", "late")}
 

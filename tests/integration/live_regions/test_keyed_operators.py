@@ -57,7 +57,9 @@ def test_every_type_passes_unchanged(spark: "SparkSession") -> None:
         plain = [F.col(c).cast("string") for c in ("span", "months")]
         return sorted(map(str, data.select("id", *shapes, *plain, F.hex("raw"), *_micros()).collect()))
 
-    assert shown(made) == shown(rows)
+    between = made.drop("key", "shard", "late").where("id >= 0 OR id IS NULL").withColumn("key", F.struct("id"))
+    chained = DataFrame(jvm.org.falkirk.Keyed.then(between._jdf, operator), spark)
+    assert shown(made) == shown(chained) == shown(rows)
     assert [f.dataType for f in made.schema.fields][: len(rows.columns)] == [f.dataType for f in rows.schema.fields]
 
 

@@ -67,12 +67,12 @@ def test_a_state_is_bound_to_the_key_and_the_time_and_not_to_other_columns(first
     assert decided(lambda s: s.withColumn("at", F.expr("at - interval 1 day"))) != plain
 
 
-def test_a_keyed_step_after_it_has_a_hop(first: Planned, plan: Planned) -> None:
+def test_a_keyed_step_of_another_key_after_it_has_a_hop(first: Planned, plan: Planned) -> None:
     made = plan(
-        lambda s: s.withWatermark("at", "10 seconds").dropDuplicates(["id", "n"]).groupBy("id").count(),
+        lambda s: s.withWatermark("at", "10 seconds").dropDuplicates(["id", "n"]).groupBy("n").count(),
         key="id", schema=SCHEMA,
     )  # fmt: skip
-    assert names(made) == ["counts-by-id", "out"]
+    assert names(made) == ["counts-by-n", "out"]
 
 
 def test_mistakes_are_reported_at_their_line(first: Planned) -> None:

@@ -152,6 +152,7 @@ def _of_first(body: Any, *, key: str | None = "id", **options: Any) -> str:
         lambda s: first(s.select("*", "n").where("n > 1")),
         lambda s: first(s.selectExpr("id", "at", "n + 1 AS n")),
         lambda s: s.withWatermark("at", "1 day").explode("n", "m").drop("n").dropDuplicates(["m", "id"]),
+        lambda s: s.withWatermark("at", "1 day").dropDuplicates(["n", "id"]).where("n > 1").dropDuplicates(["id"]),
         lambda s: first(s).groupBy("n").count(),
     ],
 )
@@ -168,6 +169,7 @@ def test_duplicates_are_dropped_live_where_a_partition_has_all_records_of_a_key(
         (lambda s: first(s.withColumnRenamed("n", "Id")), "partitioned by id"),
         (lambda s: s.withWatermark("at", "1 day").dropDuplicates(["n"]), "partitioned by id"),
         (lambda s: first(s.withWatermark("at", "1 day").dropDuplicates(["id", "n"])), "another step with state"),
+        (lambda s: s.withWatermark("at", "1 day").dropDuplicates(["id", "n"]).dropDuplicates(["n"]), "partitioned by"),
     ],
 )
 def test_duplicates_are_dropped_in_micro_batches_if_a_key_may_come_from_several_partitions(

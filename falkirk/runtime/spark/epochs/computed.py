@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from falkirk.runtime.spark.epochs.inputs import Bad
 from falkirk.steps.batch.in_epoch import BatchState
 from falkirk.steps.dataframes.casts import cast
-from falkirk.steps.live.stamped import plan_text
+from falkirk.steps.dataframes.plans import plan_text
 from falkirk.steps.static_analysis.structure import KnownLeaves, structure_of
 from falkirk.theory.ids import LogId, Offset, Positions
 

@@ -107,7 +107,8 @@ def results(region: Region, raws: Sequence[DataFrame], partitions: Sequence[int]
     """Return the results of a region's steps. Args: raws, partitions: the records and partitions of its sources."""
     if region.others:
         return after(region.node, lambda source: _numbered(region, raws, source))
-    frame = replace(_begun(raws[0], region.source, region.steps()), partitions=partitions[0])
+    begun = _begun(raws[0], region.source, region.steps())
+    frame = replace(begun, partitions=partitions[0], sharded_by=region.sharded_by)
     for step in region.steps():
         if region.joined is None or step.operation != "timedJoin":
             frame = frames.apply(frame, step)

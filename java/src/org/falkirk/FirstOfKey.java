@@ -15,7 +15,8 @@ import org.apache.spark.sql.types.StructType;
  * the time. A key is known until a copy of its first record would be late. So a record is a result if it is not late and
  * its key is not known. Both depend only on the records before it in its source partition.
  *
- * <p>A result is the record with one more column, which is true for a late record. Bad records are results as they are.
+ * <p>A result is the record with one more column, which is true for a late record. Bad records are results as they are. For
+ * a further operator with event time, so are time rows.
  *
  * <p>Known keys are also kept in a queue per source partition. With each record, at most two expired keys at its head are
  * deleted. So no record waits for the deletion of many, and the queue can't outgrow them.
@@ -36,6 +37,7 @@ public final class FirstOfKey implements Operator {
   private final String key;
   private final String late;
   private final long delay;
+  private final boolean passesTime;
   private transient EventTime.Columns at;
   private transient int keyAt;
   private transient Table progress;
@@ -48,10 +50,25 @@ public final class FirstOfKey implements Operator {
    * @param delay in microseconds.
    */
   public FirstOfKey(EventTime names, String key, String late, long delay) {
+    this(names, key, late, delay, false);
+  }
+
+  private FirstOfKey(EventTime names, String key, String late, long delay, boolean passesTime) {
     this.names = names;
     this.key = key;
     this.late = late;
     this.delay = delay;
+    this.passesTime = passesTime;
+  }
+
+  @Override
+  public boolean usesTime() {
+    return true;
+  }
+
+  @Override
+  public Operator passingTime() {
+    return new FirstOfKey(names, key, late, delay, true);
   }
 
   @Override
@@ -87,6 +104,8 @@ public final class FirstOfKey implements Operator {
         results = one(record, false);
         changed = true;
       }
+    } else if (passesTime) {
+      results = one(record, false);
     }
     changed |= deleteExpired(partition, mine);
     if (changed) progress.put(RowFactory.create(partition), RowFactory.create(mine.time, mine.head, mine.tail));

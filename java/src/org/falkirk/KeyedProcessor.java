@@ -19,10 +19,21 @@ final class KeyedProcessor extends StatefulProcessor<Integer, Row, Row> {
 
   private final StructType columns;
   private final Operator operator;
+  /** On the driver. */
+  private final transient Keyed.Input input;
 
-  KeyedProcessor(StructType columns, Operator operator) {
-    this.columns = columns;
+  KeyedProcessor(Keyed.Input input, Operator operator) {
+    columns = input.records().schema();
     this.operator = operator;
+    this.input = input;
+  }
+
+  Keyed.Input input() {
+    return input;
+  }
+
+  Operator operator() {
+    return operator;
   }
 
   @Override

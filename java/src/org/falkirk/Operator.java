@@ -25,6 +25,21 @@ interface Operator extends Serializable {
   /** Return the results of one record. */
   Iterator<Row> take(Row record);
 
+  /** Return whether it needs time rows. */
+  default boolean usesTime() {
+    return false;
+  }
+
+  /** Return the operator whose results have the time rows, too, for a further one that needs them. */
+  default Operator passingTime() {
+    throw new IllegalStateException(getClass() + " gives no results with the time of its records");
+  }
+
+  /** Return how many operators it is. */
+  default int size() {
+    return 1;
+  }
+
   /** Makes tables. */
   interface Tables {
     Table table(String name, StructType key, StructType value);

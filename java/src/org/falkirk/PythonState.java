@@ -78,6 +78,11 @@ public final class PythonState implements Operator {
   }
 
   @Override
+  public boolean usesTime() {
+    return hasLate();
+  }
+
+  @Override
   public StructType results(StructType records) {
     StructType columns = hasLate() ? records.add(late, "binary") : records;
     return turn == null ? columns : columns.add(turn, "int");

@@ -56,6 +56,11 @@ public final class Windows implements Operator {
   }
 
   @Override
+  public boolean usesTime() {
+    return true;
+  }
+
+  @Override
   public StructType results(StructType records) {
     StructType columns = records;
     for (var each : COLUMNS.fields()) {
