@@ -8,11 +8,19 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import StructType
 
 from falkirk.declare.endpoints import Files, Kafka
 from falkirk.errors.conditions.testkit import ROW_INVALID, ROW_INVALID_FORMAT, ROW_INVALID_LENGTH
+from falkirk.runtime.spark.rows import JSON_OPTIONS
 from falkirk.user_tools.testkit.world import MemoryRecord
+
+#: The bytes before a value's content: a zero byte, and the id of a schema in the registry.
+PREFIX_BYTES = 5
+_ALL = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,23 @@ def _plain(value: object) -> object:
     raise TypeError(f"a value of {type(value).__name__} has no JSON")
 
 
-def decoded(value: bytes | None) -> Any:
+def decoded(value: bytes | str | None) -> Any:
     """Return the value of a result: the columns of a row, by name."""
     return None if value is None else json.loads(value)
+
+
+def shown(value: Column, topic: Kafka) -> Column:
+    """Return the value of a record of a sink as the JSON of its columns, whatever its format."""
+    content = value if topic.schemas is None else F.substring(value, 1 + PREFIX_BYTES, _ALL)
+    if topic.format != "avro":
+        return content.cast("string")
+    assert topic.schema is not None, "a sink has a schema before the start"
+    return F.to_json(from_avro(content, topic.schema), JSON_OPTIONS)
+
+
+def read_records(session: SparkSession, values: Sequence[bytes | None], topic: Kafka) -> list[Any]:
+    """Return the values of records of a sink, in their order."""
+    if topic.format != "avro" and topic.schemas is None:
+        return [decoded(value) for value in values]
+    rows = session.createDataFrame([(value,) for value in values], "value BINARY").coalesce(1)
+    return [decoded(row["shown"]) for row in rows.select(shown(F.col("value"), topic).alias("shown")).collect()]

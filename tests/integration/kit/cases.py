@@ -33,14 +33,14 @@ class Case:
         declare: declares it.
         rows: the input of each source.
         keys: for each sink, the columns of its keys if the results of a key have an order; empty: none have.
-        in_epochs: the kit computes it in micro-batches, and a real run computes it live.
+        dead_letters: the region with the dead letters, if it is not that of the sinks.
         requests: the sources of requests over HTTP; their rows are the bodies.
     """
 
     declare: Callable[[fk.App, Topic], None]
     rows: Mapping[str, Sequence[Any]]
     keys: Mapping[str, tuple[str, ...]]
-    in_epochs: bool = False
+    dead_letters: str = ""
     requests: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -65,7 +65,7 @@ def graph(app: fk.App, topic: Topic) -> None:
     def parts(edges: fk.Collection) -> fk.Collection:
         return fk.connected_components(edges)
 
-    app.sink("parts", parts, fk.Kafka(topic("parts"), key="node"))
+    app.sink("parts-out", parts, fk.Kafka(topic("parts"), key="node"))
 
 
 def edge(src: int, dst: int, difference: int = 1) -> dict[str, int]:
@@ -84,14 +84,14 @@ EDGES = [
 
 def desk(app: fk.App, topic: Topic) -> None:
     schema = "id STRING NOT NULL, word STRING, n INT, at TIMESTAMP, tags ARRAY<STRING>"
-    app.source("queries", fk.Http("/queries", schema=schema, answers="replies", timeout="3 minutes"))
+    app.source("queries", fk.Http("/queries", schema=schema, answers="replies-out", timeout="3 minutes"))
 
     @app.stream(SOON)
     def replied(queries: fk.Stream) -> fk.Stream:
         heard = queries.where("word is null or word <> 'silence'")
         return heard.selectExpr("id", "upper(word) AS loud", "n * 2 AS twice", "at", "size(tags) AS tags")
 
-    app.sink("replies", replied, fk.Kafka(topic("replies"), key="id"))
+    app.sink("replies-out", replied, fk.Kafka(topic("replies"), key="id"))
 
 
 QUERIES = [
@@ -118,8 +118,8 @@ def tumbling(app: fk.App, topic: Topic) -> None:
     def early(visits: fk.Stream) -> fk.Stream:
         return counts(visits, "update")
 
-    app.sink("final", final, fk.Kafka(topic("final"), key="id"))
-    app.sink("early", early, fk.Kafka(topic("early"), key="id"))
+    app.sink("final-out", final, fk.Kafka(topic("final"), key="id"))
+    app.sink("early-out", early, fk.Kafka(topic("early"), key="id"))
 
 
 def sessions(app: fk.App, topic: Topic) -> None:
@@ -130,7 +130,7 @@ def sessions(app: fk.App, topic: Topic) -> None:
         grouped = steps.withWatermark("at", f"{DELAY_S} seconds").groupBy(F.session_window("at", "2 seconds"), "id")
         return grouped.agg(F.count("*").alias("count"), F.collect_list("n").alias("all"))
 
-    app.sink("walks", walks, fk.Kafka(topic("walks"), key="id"))
+    app.sink("walks-out", walks, fk.Kafka(topic("walks"), key="id"))
 
 
 def duplicates(app: fk.App, topic: Topic) -> None:
@@ -140,7 +140,7 @@ def duplicates(app: fk.App, topic: Topic) -> None:
     def firsts(copies: fk.Stream) -> fk.Stream:
         return copies.withWatermark("at", f"{DELAY_S} seconds").dropDuplicates(["id"]).where("n % 5 <> 0")
 
-    app.sink("firsts", firsts, fk.Kafka(topic("firsts"), key="id"))
+    app.sink("firsts-out", firsts, fk.Kafka(topic("firsts"), key="id"))
 
 
 def joined(app: fk.App, topic: Topic) -> None:
@@ -152,7 +152,7 @@ def joined(app: fk.App, topic: Topic) -> None:
         left, right = shown.withWatermark("at", "6 seconds"), taps.withWatermark("at", "3 seconds")
         return left.join(right, "id", "full", within="4 seconds")
 
-    app.sink("seen", seen, fk.Kafka(topic("seen"), key="id"))
+    app.sink("seen-out", seen, fk.Kafka(topic("seen"), key="id"))
 
 
 @fk.deterministic
@@ -173,7 +173,49 @@ def expiring(app: fk.App, topic: Topic) -> None:
             counted, key="id", state="count_ INT", returns="id STRING, n INT, count INT", expires="12 seconds"
         )
 
-    app.sink("pulses", pulses, fk.Kafka(topic("pulses"), key="id"))
+    app.sink("pulses-out", pulses, fk.Kafka(topic("pulses"), key="id"))
+
+
+@fk.deterministic
+def spread(row: Row) -> Any:
+    """Return two rows for each record."""
+    if row.n % 11 == 5:
+        raise ValueError(f"no {row.n}")
+    return [{"id": row.id, "at": row.at, "n": row.n + more} for more in (0, 100)]
+
+
+@fk.deterministic
+def wanted(n):  # type: ignore[no-untyped-def]  # PySpark would guess a kind of UDF from hints
+    return 100 / (n - 36) < 20
+
+
+def ordered(app: fk.App, topic: Topic) -> None:
+    clicks(app, "marks", topic)
+
+    @app.stream(SOON)
+    def ranks(marks: fk.Stream) -> fk.Stream:
+        """Have functions that fail before the event time, and between it and the state."""
+        timed = marks.map_rows(spread, returns=EVENTS).withWatermark("at", f"{DELAY_S} seconds")
+        kept = timed.where(F.udf(wanted, "boolean", useArrow=False)("n"))
+        returns = "id STRING, n INT, count INT"
+        return kept.stateful(counted, key="id", state="count_ INT", returns=returns, order="at")
+
+    app.sink("ranks-out", ranks, fk.Kafka(topic("ranks"), key="id"))
+
+
+def hopped(app: fk.App, topic: Topic) -> None:
+    clicks(app, "hits", topic)
+
+    @app.stream(SOON)
+    def once(hits: fk.Stream) -> fk.Stream:
+        return hits.withWatermark("at", f"{DELAY_S} seconds").dropDuplicates(["id"])
+
+    @app.stream(SOON)
+    def totals(once: fk.Stream) -> fk.Stream:
+        """Count over a log between two regions, in which keys may have any order."""
+        return once.withColumn("rest", F.expr("n % 4")).groupBy("rest").count()
+
+    app.sink("totals-out", totals, fk.Kafka(topic("totals"), key="rest"))
 
 
 # -- results that wait, unions, and Python functions ------------------------------------------------------------------
@@ -188,7 +230,7 @@ def held(app: fk.App, topic: Topic) -> None:
         sets = words.groupBy("word").agg(F.sort_array(F.collect_set("n")).alias("set"), F.count("*").alias("count"))
         return sets.where("count <> 2")
 
-    app.sink("gathered", gathered, fk.Kafka(topic("gathered"), key="word"))
+    app.sink("gathered-out", gathered, fk.Kafka(topic("gathered"), key="word"))
 
 
 WORDS = [*({"word": "abcab"[n % 5], "n": n % 4} for n in range(20)), b"{", {"word": None, "n": 1}]
@@ -211,7 +253,7 @@ def united(app: fk.App, topic: Topic) -> None:
         both = north.where("id <> 'none'").unionByName(south)
         return both.map_rows(parted, returns="id STRING, part STRING, at INT").where("part <> 'out'")
 
-    app.sink("pieces", pieces, fk.Kafka(topic("pieces"), key="id"))
+    app.sink("pieces-out", pieces, fk.Kafka(topic("pieces"), key="id"))
 
 
 def boxes(name: str) -> list[Any]:
@@ -220,23 +262,27 @@ def boxes(name: str) -> list[Any]:
 
 
 CASES: Mapping[str, Case] = {
-    "iteration": Case(declare=graph, rows={"edges": EDGES}, keys={"parts": ()}),
+    "iteration": Case(declare=graph, rows={"edges": EDGES}, keys={"parts-out": ()}),
     "requests": Case(
-        declare=desk, rows={"queries": QUERIES}, keys={"replies": ("id",)}, requests=frozenset({"queries"})
+        declare=desk, rows={"queries": QUERIES}, keys={"replies-out": ("id",)}, requests=frozenset({"queries"})
     ),
     "tumbling windows": Case(
-        declare=tumbling, rows={"visits": timed("visits")}, keys={"final": (), "early": ("id",)}, in_epochs=True
+        declare=tumbling, rows={"visits": timed("visits")}, keys={"final-out": (), "early-out": ("id",)}
     ),
-    "session windows": Case(declare=sessions, rows={"steps": timed("steps")}, keys={"walks": ()}, in_epochs=True),
+    "session windows": Case(declare=sessions, rows={"steps": timed("steps")}, keys={"walks-out": ()}),
     "dropDuplicates": Case(
-        declare=duplicates, rows={"copies": timed("copies")}, keys={"firsts": ("id",)}, in_epochs=True
+        declare=duplicates, rows={"copies": timed("copies")}, keys={"firsts-out": ("id",)}
     ),
     "join": Case(
-        declare=joined, rows={"shown": timed("shown"), "taps": timed("taps")}, keys={"seen": ()}, in_epochs=True
+        declare=joined, rows={"shown": timed("shown"), "taps": timed("taps")}, keys={"seen-out": ()}
     ),
-    "stateful": Case(declare=expiring, rows={"beats": timed("beats")}, keys={"pulses": ("id",)}, in_epochs=True),
-    "held": Case(declare=held, rows={"words": WORDS}, keys={"gathered": ("word",)}),
+    "stateful": Case(declare=expiring, rows={"beats": timed("beats")}, keys={"pulses-out": ("id",)}),
+    "stateful(order=)": Case(declare=ordered, rows={"marks": timed("marks")}, keys={"ranks-out": ("id",)}),
+    "dropDuplicates, groupBy": Case(
+        declare=hopped, rows={"hits": timed("hits")}, keys={"totals-out": ("rest",)}, dead_letters="once-out"
+    ),
+    "held": Case(declare=held, rows={"words": WORDS}, keys={"gathered-out": ("word",)}),
     "union, map_rows": Case(
-        declare=united, rows={name: boxes(name) for name in ("north", "south")}, keys={"pieces": ("id",)}
+        declare=united, rows={name: boxes(name) for name in ("north", "south")}, keys={"pieces-out": ("id",)}
     ),
 }  # fmt: skip
