@@ -45,7 +45,7 @@ from falkirk.user_tools.testkit.live import MemoryRegion
 from falkirk.user_tools.testkit.logs import MemoryLogs
 from falkirk.user_tools.testkit.place import IDENTITY, context_of, create_home
 from falkirk.user_tools.testkit.steps import LiveSteps
-from falkirk.user_tools.testkit.values import decoded, memory_record, read_records
+from falkirk.user_tools.testkit.values import decoded, memory_records, read_records
 from falkirk.user_tools.testkit.world import Crash, World
 
 #: The time at which a test begins unless it says another.
@@ -156,7 +156,7 @@ class Kit:
         folder = self._folders.get(source)
         if folder is None:
             topic = self._source(source)
-            self.world.topic(topic.log).extend([memory_record(row, topic, self.world.time()) for row in rows])
+            self.world.topic(topic.log).extend(memory_records(self._session, rows, topic, self.world.time()))
         elif rows:
             folder.add(rows)
         self.settle()
