@@ -58,15 +58,19 @@ def run(
 
 
 def crash_between_writes(
-    app: Application | WritableStream, *, at_most: int | None = None, at: datetime = BEGINNING, own_sinks: bool = False,
-    topics: Sequence[str] = (),
+    app: Application | WritableStream, *, at_most: int | None = None, twice: bool = False, at: datetime = BEGINNING,
+    own_sinks: bool = False, topics: Sequence[str] = (),
 ) -> Iterator[Kit]:  # fmt: skip
     """Yield runs of an application: one without a crash, then one for each of its writes, which crashes before it.
 
     The loop's body is the test. It feeds the same rows each time, and finds the same results. A write is a record, an
     epoch in a table, a checkpoint, or a decision in the store. After a crash the run starts again by itself.
 
-    Args: at_most: the greatest number of writes before which it crashes, evenly spread. Others: as in `run`.
+    Args:
+        at_most: the greatest number of writes before which it crashes, evenly spread.
+        twice: after each run with a crash, more runs follow. Each also crashes before another write of the start after
+            that crash.
+        at, own_sinks, topics: as in `run`.
     """
     declared = _application(app)
     with Kit(declared, at=at, own_sinks=own_sinks, topics=topics) as kit:
@@ -76,6 +80,12 @@ def crash_between_writes(
     for point in range(1 + stride // 2, writes + 1, stride):
         with Kit(declared, at=at, own_sinks=own_sinks, crash_before=point, topics=topics) as kit:
             yield kit
+            again = kit.recovered if twice else range(0)
+        for later in again:
+            with Kit(
+                declared, at=at, own_sinks=own_sinks, crash_before=point, and_before=later, topics=topics
+            ) as kit:  # fmt: skip
+                yield kit
 
 
 def _application(app: Application | WritableStream) -> Application:

@@ -63,8 +63,17 @@ def with_schemas(app: Application, home: Path | None, use: Use = Use.PLAN) -> Ap
 
 
 def without_registries(app: Application) -> Application:
-    """Return the application as if the values of its sources had no prefix. Sources without a schema are refused."""
+    """Return the application as if the values of its sources had no prefix, and with ids for the schemas of its sinks.
+
+    Sources and sinks without a schema are refused later.
+    """
     found = copy.copy(app)
+    found.sinks = {
+        name: replace(sink, to=replace(sink.to, registry=sink.to.schemas.with_id(1)))
+        if isinstance(sink.to, Kafka) and sink.to.schemas is not None
+        else sink
+        for name, sink in app.sinks.items()
+    }
     found.sources = {
         name: replace(source, topic=replace(source.topic, registry=None)) if source.topic.registry else source
         for name, source in app.sources.items()

@@ -58,6 +58,12 @@ ROW_INVALID_FORMAT = Condition(
     "{row} is no record of topic {topic!r}, whose format is {format}.",
     hint="Write the bytes of a record.",
 )
+ROW_INVALID_AVRO = Condition(
+    "ROW_INVALID",
+    DefinitionError,
+    "a row does not fit the Avro schema of {place}: {reason}",
+    hint="Write values of its types, or the bytes of a record.",
+)
 ROW_INVALID_BYTES = Condition(
     "ROW_INVALID",
     DefinitionError,

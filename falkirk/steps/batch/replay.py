@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -38,12 +39,13 @@ def replay(
     Args: given: by name, each with its stamps in a column `STAMP`. keys: by which sources are partitioned, by name.
     Raises: DefinitionError: `NOT_A_STREAM`; `STAMP_MISSING`: a step with a state follows a step that leaves no order.
     """
-    return _Replay(given=given, processor=processor, keys=keys or {}).after(node).own
+    return Replay(given=given, processor=processor, keys=keys or {}).after(node).own
 
 
 @dataclass(kw_only=True)
-class _Replay:
-    """The steps of one epoch. Args: times: the times of all partitions, by the watermark that moves them."""
+class Replay:
+    """The steps of one epoch. Args: given, processor, keys: see `replay`. times: the times of all partitions, by the
+    watermark that moves them."""
 
     given: Mapping[str, DataFrame]
     processor: DeclaredProcessor
@@ -68,11 +70,9 @@ class _Replay:
         if node.operation in UNIONS:
             right = self.after(node.arguments[0].node)
             return attempt(frame, node, lambda: union_frames(frame, right, node))
-        if node.operation not in ("map_rows", "stateful", "join"):
-            return frames.apply(frame, node)
-        options = {name: value for name, value in node.arguments[-1].items() if name != "timeout"}  # of live calls
-        if node.operation == "map_rows":
-            return frames.good(map_rows(frame.own, node.arguments[0], where=node.where, **options))
+        if node.operation not in ("stateful", "join"):
+            return self.plain(frame, node)
+        options = _options(node)
         if node.operation == "join":
             other = node.arguments[0]
             assert isinstance(other, Stream), "checked when it was recorded"
@@ -87,6 +87,12 @@ class _Replay:
             rows, age = watermarks.aged(rows, by, expiry, timers, self.processor.name, self.times[id(by)])
         rows = rows.drop(TIME, GREATEST)
         return frames.good(stateful(rows, node.arguments[0], order=order, where=node.where, age=age, **options))
+
+    def plain(self, frame: Frame, step: Step) -> Frame:
+        """Return the frame after a step without a state."""
+        if step.operation != "map_rows":
+            return frames.apply(frame, step)
+        return frames.good(map_rows(frame.own, step.arguments[0], where=step.where, **_options(step)))
 
     def _side(self, rows: DataFrame, node: Node, by: Watermark) -> Side:
         """Return rows with the names of the inputs that they come from. Args: node: their last step."""
@@ -125,3 +131,8 @@ class _Replay:
     def _require_stamps(self, frame: Frame, step: Step) -> None:
         if STAMP not in frame.data.columns:
             raise STAMP_MISSING_ORDER.error(where=step.where, operation=step.operation, processor=self.processor.name)
+
+
+def _options(step: Step) -> dict[str, Any]:
+    """Return the options of a Python step, without that of live calls."""
+    return {name: value for name, value in step.arguments[-1].items() if name != "timeout"}

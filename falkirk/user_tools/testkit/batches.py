@@ -3,10 +3,11 @@
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Endpoint, EpochTopic, Kafka
 from falkirk.declare.sink import OwnSink
@@ -25,12 +26,14 @@ from falkirk.runtime.spark.epochs.runner import EpochRunner
 from falkirk.runtime.spark.epochs.term import Term
 from falkirk.runtime.spark.growth import grown
 from falkirk.runtime.spark.record import compare
-from falkirk.runtime.spark.rows import encoded
+from falkirk.runtime.spark.rows import encoded, too_large
 from falkirk.runtime.spark.sinks.own import OwnTarget
 from falkirk.runtime.spark.sinks.release import EpochReleaser
-from falkirk.runtime.spark.sinks.target import Target, sorted_by_place
+from falkirk.runtime.spark.sinks.target import Target, letters, sorted_by_place
+from falkirk.runtime.spark.sinks.topic import encoded_rows
 from falkirk.theory.ids import EpochNumber, LogId
-from falkirk.user_tools.testkit.place import KitContext
+from falkirk.user_tools.testkit.place import RECORD_BYTES_MAX, KitContext
+from falkirk.user_tools.testkit.values import decoded, shown
 from falkirk.user_tools.testkit.world import SinkContent, World
 
 
@@ -152,16 +155,26 @@ class MemoryTarget:
         """See Target."""
         return None
 
-    def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> None:
+    def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target. Raises: Crash: a part of the epoch may be in a topic."""
         if self._content.complete > epoch:
-            return
-        values = self._values(sorted_by_place(rows, few=True).drop(ROW))
-        if self._to is not None and not isinstance(self._to, Kafka):
+            return None
+        ordered = sorted_by_place(rows, few=True)
+        if isinstance(self._to, Kafka):
+            values, refused = self._records(ordered, self._to, epoch)
+            self._add(epoch, values)
+            return refused
+        values = self._values(ordered.drop(ROW))
+        if self._to is not None:
             self._world.write()
             self._content.rows += [(epoch, value) for value in values]
             self._content.complete = epoch + 1
-            return
+        else:
+            self._add(epoch, values)
+        return None
+
+    def _add(self, epoch: EpochNumber, values: Sequence[Any]) -> None:
+        """Write the records of an epoch that are not in the topic yet."""
         there = sum(number == epoch for number, _ in self._content.rows)
         for value in values[there:]:
             self._world.write()
@@ -170,11 +183,20 @@ class MemoryTarget:
     def _values(self, rows: DataFrame) -> list[dict[str, Any]]:
         if self._to is None:
             return [json.loads(row["value"]) for row in rows.collect()]
-        if isinstance(self._to, Kafka | EpochTopic):
-            topic = self._to.record if isinstance(self._to, EpochTopic) else self._to
-            texts = rows.select(encoded(rows.columns, topic)[1].alias("value")).collect()
+        if isinstance(self._to, EpochTopic):
+            texts = rows.select(encoded(rows.columns, self._to.record)[1].alias("value")).collect()
             return [json.loads(row["value"]) for row in texts]
         return [row.asDict(recursive=True) for row in rows.collect()]
+
+    def _records(self, rows: DataFrame, to: Kafka, epoch: EpochNumber) -> tuple[list[Any], DataFrame | None]:
+        """Return the values of an epoch's records, and the rows that can't be records as dead letters."""
+        data = rows.select(*encoded_rows(rows.columns, to))
+        reason = F.coalesce("unfit", too_large("value", "key", RECORD_BYTES_MAX))
+        found = data.select(reason.alias("reason"), shown(F.col("value"), to).alias("shown")).collect()
+        values = [decoded(row["shown"]) for row in found if row["reason"] is None]
+        if len(values) == len(found):
+            return values, None
+        return values, letters(data.where(reason.isNotNull()), F.col("key"), reason, to.topic, epoch, F.col("text"))
 
 
 class _CountedTarget:

@@ -25,7 +25,6 @@ from falkirk.errors.conditions.testkit import (
     STEP_FAILED,
 )
 from falkirk.errors.spark import SPARK_ERRORS, first_line
-from falkirk.plan.event_time import JOIN, TIMED
 from falkirk.plan.patterns import with_topics
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
@@ -40,17 +39,18 @@ from falkirk.runtime.spark.sinks.epoch_logs import EpochLogs
 from falkirk.spark_setup.observing import observing
 from falkirk.spark_setup.spark import spark_session
 from falkirk.user_tools.testkit.batches import MemoryBatch, batches_in_memory
+from falkirk.user_tools.testkit.chunks import ChunkSteps, needs_chunks
 from falkirk.user_tools.testkit.folders import FedFolder, file_logs
 from falkirk.user_tools.testkit.live import MemoryRegion
 from falkirk.user_tools.testkit.logs import MemoryLogs
 from falkirk.user_tools.testkit.place import IDENTITY, context_of, create_home
 from falkirk.user_tools.testkit.steps import LiveSteps
-from falkirk.user_tools.testkit.values import decoded, memory_record
+from falkirk.user_tools.testkit.values import decoded, memory_records, read_records
 from falkirk.user_tools.testkit.world import Crash, World
 
 #: The time at which a test begins unless it says another.
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
-Planned = tuple[Plan, Mapping[str, LiveSteps]]
+Planned = tuple[Plan, Mapping[str, LiveSteps | ChunkSteps]]
 """A plan, and the steps of its live regions."""
 #: By application: the results by the declaration and the session for which it was planned, and its topics.
 _plans: WeakKeyDictionary[Application, dict[tuple[object, ...], Planned]] = WeakKeyDictionary()
@@ -71,13 +71,15 @@ class Kit:
     """An application under test. Made by `falkirk.testing.run`; use it as a context manager.
 
     Attributes: crash_before: the number of the write before which it crashes; 0: it crashes only if the test says so.
+        and_before: the number of a later write before which it crashes again; 0: it does not. recovered: the numbers of
+        the writes of the first start after a crash.
     Args: at: the time at which the test begins. own_sinks: call the sinks of the user's own. topics: the names of the
         topics that exist, for sources with a pattern.
     """
 
     def __init__(
         self, app: Application, *, at: datetime = BEGINNING, own_sinks: bool = False, crash_before: int = 0,
-        topics: Sequence[str] = (),
+        and_before: int = 0, topics: Sequence[str] = (),
     ) -> None:  # fmt: skip
         session = spark_session(
             app.name, master="local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False
@@ -97,11 +99,12 @@ class Kit:
         except BaseException:
             self.close()
             raise
-        self.world.writes, self.world.crash_before = 0, crash_before
-        self.crash_before = crash_before
+        self.world.writes, self.world.crash_before = 0, frozenset({crash_before, and_before} - {0})
+        self.crash_before, self.and_before, self.recovered = crash_before, and_before, range(0)
 
     def __repr__(self) -> str:
         crash = f", which crashes before write {self.crash_before}" if self.crash_before else ""
+        crash += f" and before write {self.and_before}" if self.and_before else ""
         return f"<Kit of {self._app.name!r}{crash}>"
 
     def __enter__(self) -> "Kit":
@@ -153,7 +156,7 @@ class Kit:
         folder = self._folders.get(source)
         if folder is None:
             topic = self._source(source)
-            self.world.topic(topic.log).extend([memory_record(row, topic, self.world.time()) for row in rows])
+            self.world.topic(topic.log).extend(memory_records(self._session, rows, topic, self.world.time()))
         elif rows:
             folder.add(rows)
         self.settle()
@@ -174,7 +177,7 @@ class Kit:
             raise SINK_NOT_READ.error(where=output.where, name=sink)
         if sink not in self.world.sinks:
             assert isinstance(output.to, Kafka), "a live region writes only topics"
-            return [decoded(record.value) for record in self.world.topic(output.to.log)]
+            return read_records(self._session, [r.value for r in self.world.topic(output.to.log)], output.to)
         rows = [row for _, row in self.world.sinks[sink].rows]
         if isinstance(output.to, Kafka | EpochTopic) or not output.to.keys:
             return rows
@@ -208,10 +211,14 @@ class Kit:
     def crash(self) -> None:
         """End the application without warning, and start it again from its last checkpoints."""
         assert self._home is not None, "the test has ended"
-        try:
-            self._start_again(self._home)
-        except Crash:  # before a write of the start itself; it crashes only once
-            self._start_again(self._home)
+        before = self.world.writes
+        while True:
+            try:
+                self._start_again(self._home)
+            except Crash:  # before a write of the start itself
+                continue
+            break
+        self.recovered = self.recovered or range(before + 1, self.world.writes + 1)
         self.settle()
 
     def _start_again(self, home: Home) -> None:
@@ -325,23 +332,29 @@ def planned(declaration: Application, app: Application, session: SparkSession) -
     if app.clocks:
         raise APPLICATION_UNSUITABLE.error(reason=f"source {next(iter(app.clocks))!r} is a clock")
     for sink in app.sinks.values():
-        if isinstance(sink.to, Kafka) and (sink.to.format == "avro" or sink.to.schemas is not None):
-            kind = "Avro" if sink.to.format == "avro" else "with a schema registry"
-            raise APPLICATION_UNSUITABLE.error(where=sink.where, reason=f"sink {sink.name!r} writes {kind}")
-    plan = plan_application(_with_timed_in_epochs(without_registries(app)), session, IDENTITY)
+        if isinstance(sink.to, Kafka) and sink.to.schemas is not None and sink.to.schema is None:
+            reason = f"it has no registry to ask for the schema of sink {sink.name!r}; give it as schema="
+            raise APPLICATION_UNSUITABLE.error(where=sink.where, reason=reason)
+    plan = plan_application(_with_lookups_in_epochs(without_registries(app)), session, IDENTITY)
     # A direct batch sends its results without a log. The kit computes the same ones into the log.
     plan = replace(plan, batches=tuple(replace(batch, is_direct=False) for batch in plan.batches))
-    found = plan, {region.name: LiveSteps(region, session, IDENTITY) for region in plan.regions}
+    found = (
+        plan,
+        {
+            region.name: (ChunkSteps if needs_chunks(region) else LiveSteps)(region, session, IDENTITY)
+            for region in plan.regions
+        },
+    )
     known[key] = found
     return found
 
 
-def _with_timed_in_epochs(app: Application) -> Application:
-    """Return the application with event time, states and lookups of live steps in micro-batches: they mean the same."""
+def _with_lookups_in_epochs(app: Application) -> Application:
+    """Return the application with lookups of live steps in micro-batches: they mean the same."""
     found, recordings = copy.copy(app), Recordings()
     found.processors = dict(app.processors)
     for name, processor in app.processors.items():
         steps = [] if processor.cut is not None else all_steps_of(node_of(recordings.first(processor)))
-        if any(step.operation in (*TIMED, JOIN, "stateful", LOOKUP) for step in steps):
+        if any(step.operation == LOOKUP for step in steps):
             found.processors[name] = replace(processor, engine="micro-batch")
     return found

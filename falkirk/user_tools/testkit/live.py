@@ -11,8 +11,9 @@ from falkirk.recovery.protocol.ports import Checkpoint, Health, LogRange
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.ids import INITIAL, CheckpointNumber, EpochNumber, Incarnation, LogId, Offset
 from falkirk.theory.times import TopicPartition
+from falkirk.user_tools.testkit.chunks import ChunkSteps
 from falkirk.user_tools.testkit.steps import LiveSteps, RegionResult
-from falkirk.user_tools.testkit.world import MemoryRecord, Saved, World
+from falkirk.user_tools.testkit.world import Chunk, MemoryRecord, Saved, World
 
 #: The place of a result: its offset in the input, and its sub-indexes.
 _Place = tuple[int, ...]
@@ -35,7 +36,7 @@ class _Incarnation:
 class MemoryRegion:
     """A live region. It is dead until `start`, and a crash of the application ends it."""
 
-    def __init__(self, region: Region, world: World, store: Store, steps: LiveSteps) -> None:
+    def __init__(self, region: Region, world: World, store: Store, steps: LiveSteps | ChunkSteps) -> None:
         self.region, self._world, self._store, self._steps = region, world, store, steps
         self._sources, self._output = region.reads, region.output.log
         initial = Saved(read=(Offset(0),) * len(self._sources), sent=Offset(0))
@@ -50,14 +51,19 @@ class MemoryRegion:
         ends = tuple(map(world.end, self._sources))
         if run is None or run.read == ends:
             return False
+        chunk = self._chunk(run.read, ends) if isinstance(self._steps, ChunkSteps) else None
+        ends = ends if chunk is None else chunk.ends
         skipped = world.skipped.get(self.region.name, set())
         records = []
-        for source, read in zip(self._sources, run.read, strict=True):
+        for source, read, end in zip(self._sources, run.read, ends, strict=True):
             left_out = self._void(source) | skipped
-            records.append([each for each in world.since(source, read) if each[0] not in left_out])
+            records.append([each for each in world.since(source, read) if each[0] < end and each[0] not in left_out])
         found, state = list[RegionResult](), run.state
         if any(records):
-            found, state = self._steps.compute(records[0], state, run.number, records[1:])
+            if isinstance(self._steps, LiveSteps):
+                found, state = self._steps.compute(records[0], state, run.number, records[1:])
+            elif chunk is not None:
+                found, state = self._steps.compute(chunk, records, state, run.number)
         for each in found:
             if each.stamp[2:] > (run.dead if each.is_dead else run.main).get(each.stamp[0], _BEFORE):
                 topic = self.region.dead_letter_topic if each.is_dead else self._output
@@ -65,6 +71,16 @@ class MemoryRegion:
                 world.append(topic, MemoryRecord(key=each.key, value=each.value, timestamp_us=now_us, stamp=each.stamp))
         run.read, run.state = ends, state
         return True
+
+    def _chunk(self, read: tuple[Offset, ...], ends: tuple[Offset, ...]) -> Chunk:
+        """Return the chunk that follows what is read: as before a crash, or up to the present ends."""
+        known = self._world.chunks.setdefault(self.region.name, [])
+        for chunk in known:
+            if chunk.ends != read and all(map(int.__ge__, chunk.ends, read)):
+                return chunk
+        source = next(number for number, end in enumerate(ends) if end > read[number])
+        known.append(Chunk(ends=ends, source=source, offset=Offset(ends[source] - 1), at_s=self._world.time()))
+        return known[-1]
 
     def is_due(self) -> bool:
         """Return whether its interval has passed since its last checkpoint."""

@@ -74,7 +74,9 @@ class QuickSteps:
         if region.others:
             raise Unsuitable("several topics")
         if source.format != "json" or self._output.format != "json":
-            raise Unsuitable(source.format)
+            raise Unsuitable("Avro" if "avro" in (source.format, self._output.format) else source.format)
+        if self._output.schemas is not None:
+            raise Unsuitable("a schema registry")
         if source.record_columns:
             raise Unsuitable(f"metadata={[*source.record_columns]}")
         self._schema, self._required = declared(source.ddl, "", source.where)

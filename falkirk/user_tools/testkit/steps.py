@@ -118,21 +118,13 @@ class LiveSteps:
             data=frame.data.coalesce(1).sortWithinPartitions(STAMP), depth=frame.depth, keyed=frame.keyed,
             grouped_by=frame.grouped_by, several=frame.several,
         )  # fmt: skip
-        release = self._release(incarnation)
+        release = release_of(self._region, self._identity, incarnation)
         found = rows.rows(ordered, self._region, release).collect()
-        return [_result(row, release) for row in found], tuple(states) or None
+        return [read_result(row, release) for row in found], tuple(states) or None
 
     @cached_property
     def _parsings(self) -> list[Any]:
         return [parsing(source.topic, self._session) for source in self._region.sources]
-
-    def _release(self, incarnation: Incarnation) -> IncarnationConstants:
-        outputs = (self._region.output.log, self._region.dead_letter_topic)
-        main, dead = (OutputTopic(name=n, partitions=1, size_limit_bytes=RECORD_BYTES_MAX) for n in outputs)
-        return IncarnationConstants(
-            application=self._identity, incarnation=incarnation, source_partitions=(1,) * len(self._region.sources),
-            state_partitions=1, main=main, dead=dead, barrier=None, main_key=b"test", dead_key=b"test",
-        )  # fmt: skip
 
     def _aggregated(self, frame: Frame, step: Step, state: DataFrame | None) -> tuple[Frame, DataFrame]:
         planned = frames.apply(frame, step)  # report the user's mistakes, and name the columns
@@ -194,7 +186,18 @@ class LiveSteps:
         return session._jvm.org.falkirk
 
 
-def _result(row: Any, release: IncarnationConstants) -> RegionResult:
+def release_of(region: Region, identity: str, incarnation: Incarnation) -> IncarnationConstants:
+    """Return the constants with which a region's results become records. Its output has one partition."""
+    outputs = (region.output.log, region.dead_letter_topic)
+    main, dead = (OutputTopic(name=n, partitions=1, size_limit_bytes=RECORD_BYTES_MAX) for n in outputs)
+    return IncarnationConstants(
+        application=identity, incarnation=incarnation, source_partitions=(1,) * len(region.sources),
+        state_partitions=1, main=main, dead=dead, barrier=None, main_key=b"test", dead_key=b"test",
+    )  # fmt: skip
+
+
+def read_result(row: Any, release: IncarnationConstants) -> RegionResult:
+    """Return the result in a row that `rows.rows` has made."""
     _, _, stamp, _, _ = split_header(bytes(row["header"]))
     key, value = (None if row[name] is None else bytes(row[name]) for name in ("key", "value"))
     return RegionResult(is_dead=row["topic"] == release.dead.name, stamp=stamp, key=key, value=value)

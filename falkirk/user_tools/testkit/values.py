@@ -2,17 +2,31 @@
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.types import StructType
 
 from falkirk.declare.endpoints import Files, Kafka
-from falkirk.errors.conditions.testkit import ROW_INVALID, ROW_INVALID_FORMAT, ROW_INVALID_LENGTH
+from falkirk.errors.conditions.testkit import (
+    ROW_INVALID,
+    ROW_INVALID_AVRO,
+    ROW_INVALID_FORMAT,
+    ROW_INVALID_LENGTH,
+)
+from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.runtime.spark.rows import JSON_OPTIONS
 from falkirk.user_tools.testkit.world import MemoryRecord
+
+#: The bytes before a value's content: a zero byte, and the id of a schema in the registry.
+PREFIX_BYTES = 5
+_ALL = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +43,38 @@ class KafkaRecord:
     timestamp: datetime | None = None
 
 
-def memory_record(row: object, topic: Kafka, now_s: float) -> MemoryRecord:
+def memory_records(
+    session: SparkSession, rows: Iterable[object], topic: Kafka, now_s: float
+) -> list[MemoryRecord]:  # fmt: skip
+    """Return the records of rows. Raises: DefinitionError: `ROW_INVALID`."""
+    records = [row if isinstance(row, KafkaRecord) else KafkaRecord(row) for row in rows]
+    if topic.format == "avro":
+        columns = [place for place, row in enumerate(records) if not isinstance(row.value, bytes | str | None)]
+        values = _avro(session, [records[place].value for place in columns], topic)
+        for place, value in zip(columns, values, strict=True):
+            records[place] = replace(records[place], value=value)
+    return [memory_record(record, topic, now_s) for record in records]
+
+
+def _avro(session: SparkSession, rows: Sequence[object], topic: Kafka) -> list[bytes]:
+    """Return rows of a source as Avro, without the prefix of a registry. Raises: DefinitionError: `ROW_INVALID`."""
+    if not rows:
+        return []
+    assert topic.schema is not None, "the planner refuses a source without a schema"
+    frame = session.createDataFrame([(json_of(row, topic).decode(),) for row in rows], "value STRING").coalesce(1)
+    nothing = from_avro(F.lit(None).cast("binary"), topic.schema)
+    kind = frame.select(nothing.alias("row")).schema["row"].dataType
+    assert isinstance(kind, StructType), "the planner has parsed it"
+    parsed = F.from_json("value", kind, {"mode": "FAILFAST"})
+    try:
+        found = frame.select(to_avro(parsed, topic.schema).alias("value")).collect()
+    except SPARK_ERRORS as error:
+        raise ROW_INVALID_AVRO.error(where=topic.where, place=topic.address, reason=first_line(error)) from error
+    return [bytes(row["value"]) for row in found]
+
+
+def memory_record(row: KafkaRecord, topic: Kafka, now_s: float) -> MemoryRecord:
     """Return the record of a row. Raises: DefinitionError: `ROW_INVALID`."""
-    if not isinstance(row, KafkaRecord):
-        row = KafkaRecord(row)
     at_s = now_s if row.timestamp is None else row.timestamp.timestamp()
     return MemoryRecord(
         key=row.key.encode() if isinstance(row.key, str) else row.key,
@@ -67,6 +109,8 @@ def json_of(row: object, source: Kafka | Files) -> bytes:
 
 def schema_names(source: Kafka | Files) -> list[str]:
     """Return the names of the columns in a source's schema."""
+    if source.format == "avro":
+        return [str(field["name"]) for field in json.loads(source.schema or "")["fields"]]
     schema = StructType.fromDDL(source.ddl if isinstance(source, Kafka) else source.schema or "")
     assert isinstance(schema, StructType), "the planner has parsed it"
     return schema.names
@@ -101,6 +145,23 @@ def _plain(value: object) -> object:
     raise TypeError(f"a value of {type(value).__name__} has no JSON")
 
 
-def decoded(value: bytes | None) -> Any:
+def decoded(value: bytes | str | None) -> Any:
     """Return the value of a result: the columns of a row, by name."""
     return None if value is None else json.loads(value)
+
+
+def shown(value: Column, topic: Kafka) -> Column:
+    """Return the value of a record of a sink as the JSON of its columns, whatever its format."""
+    content = value if topic.schemas is None else F.substring(value, 1 + PREFIX_BYTES, _ALL)
+    if topic.format != "avro":
+        return content.cast("string")
+    assert topic.schema is not None, "a sink has a schema before the start"
+    return F.to_json(from_avro(content, topic.schema), JSON_OPTIONS)
+
+
+def read_records(session: SparkSession, values: Sequence[bytes | None], topic: Kafka) -> list[Any]:
+    """Return the values of records of a sink, in their order."""
+    if topic.format != "avro" and topic.schemas is None:
+        return [decoded(value) for value in values]
+    rows = session.createDataFrame([(value,) for value in values], "value BINARY").coalesce(1)
+    return [decoded(row["shown"]) for row in rows.select(shown(F.col("value"), topic).alias("shown")).collect()]

@@ -40,6 +40,19 @@ class Saved:
     made_at_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Input that a live region processes at once: see `chunks.py`.
+
+    Args: ends: of its sources. source, offset: the stamp of its results. at_s: when it was processed first.
+    """
+
+    ends: tuple[Offset, ...]
+    source: int
+    offset: Offset
+    at_s: float
+
+
 @dataclass(slots=True)
 class SinkContent:
     """The content of a sink of a batch. Args: rows: with the number of their epoch. complete: before this epoch."""
@@ -51,16 +64,18 @@ class SinkContent:
 class World:
     """Everything that outlives a crash. Args: now_s: the time at which the test begins, in seconds since 1970.
 
-    Attributes: writes: the number of durable writes so far. crash_before: the number of the write before which the
-        application crashes, once; 0: it does not crash.
+    Attributes: writes: the number of durable writes so far. crash_before: the numbers of the writes before which the
+        application crashes.
     """
 
     def __init__(self, now_s: float) -> None:
         self.now_s = now_s
-        self.writes, self.crash_before = 0, _NEVER
+        self.writes, self.crash_before = 0, frozenset[int]()
         self.topics: dict[LogId, list[MemoryRecord]] = {}
         self.saved: dict[str, dict[CheckpointNumber, Saved]] = {}
         self.sinks: dict[str, SinkContent] = {}
+        #: The chunks of each live region that is computed in chunks, in their order.
+        self.chunks: dict[str, list[Chunk]] = {}
         #: The input that each at-most-once region never processes.
         self.skipped: dict[str, set[Offset]] = {}
 
@@ -83,7 +98,7 @@ class World:
     def write(self) -> None:
         """Count a durable write, which follows. Raises: Crash."""
         self.writes += 1
-        if self.writes == self.crash_before:
+        if self.writes in self.crash_before:
             raise Crash
 
     def topic(self, name: LogId) -> list[MemoryRecord]:
@@ -103,7 +118,3 @@ class World:
         """Yield the records of a topic from an offset on, with their offsets."""
         for offset, record in enumerate(self.topic(topic)[first:], first):
             yield Offset(offset), record
-
-
-#: No write has this number.
-_NEVER = 0

@@ -24,7 +24,7 @@ def application(how: str, tolerance_s: int | None) -> fk.App:
     for name in versioned.DELAYS_S:
         app.source(name, fk.Kafka(name, schema=SCHEMA))
 
-    @app.stream()
+    @app.stream(engine="micro-batch")
     def priced(orders: fk.Stream, prices: fk.Stream) -> fk.Stream:
         stream = orders.withWatermark("at", f"{versioned.DELAYS_S['orders']} seconds").where("n % 7 <> 0")
         table = prices.withWatermark("at", f"{versioned.DELAYS_S['prices']} seconds").where("n % 7 <> 0")

@@ -101,6 +101,18 @@ def test_a_crash_before_any_write_changes_no_result(planned_shop: fk.App) -> Non
     assert runs == 10  # 9 writes: results in the hop and the topic, and checkpoints
 
 
+def test_a_crash_during_the_start_after_a_crash_changes_no_result(planned_shop: fk.App) -> None:
+    points = set[tuple[int, int]]()
+    for t in crash_between_writes(planned_shop, twice=True):
+        t.feed("orders", ORDERS[:1])
+        t.advance("10 seconds")
+        t.feed("orders", ORDERS[1:])
+        assert t.read("sales") == SALES, t
+        points.add((t.crash_before, t.and_before))
+    later = {(first, second) for first, second in points if second > first > 0}
+    assert {first for first, _ in later} == {*range(1, 10)}, later
+
+
 def test_at_most_once_skips_the_input_after_the_last_result_before_a_crash(spark: "SparkSession") -> None:
     app = fk.App("counts")
     app.source("words", fk.Kafka("words", schema="word STRING NOT NULL", key="word"))

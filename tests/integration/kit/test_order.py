@@ -20,7 +20,7 @@ def application() -> fk.App:
     for name in NAMES:
         app.source(name, fk.Kafka(name, schema=ordered.SCHEMA))
 
-    @app.stream()
+    @app.stream(engine="micro-batch")
     def chained(east: fk.Stream, west: fk.Stream) -> fk.Stream:
         return ordered.steps(east.unionByName(west))
 

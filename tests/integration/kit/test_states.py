@@ -1,0 +1,136 @@
+"""Live regions with event time and states in the test kit: they keep their plan, their dead letters and their waits."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.testing import kit, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["kit"]
+
+
+def undeclared(row: Row, state: Row | None) -> tuple[Any, Any]:
+    """Count the records of a key. Nobody says that it is deterministic."""
+    count = 1 if state is None else state.count_ + 1
+    return {"id": row.id, "count": count}, {"count_": count}
+
+
+def clicks(app: fk.App, key: str | None = "id") -> None:
+    app.source("clicks", fk.Kafka("clicks-2026", schema="id STRING NOT NULL, at TIMESTAMP, n INT", key=key))
+
+
+def firsts(clicks: fk.Stream) -> fk.Stream:
+    return clicks.withWatermark("at", "10 seconds").dropDuplicates(["id"])
+
+
+def click(id: str, second: int, n: int) -> dict[str, Any]:
+    return {"id": id, "at": f"2026-01-01T00:00:{second:02}Z", "n": n}
+
+
+def test_what_runs_live_in_earnest_runs_live_in_the_kit(kit: Any) -> None:
+    app = fk.App("shop")
+    clicks(app)
+    app.stream(fk.Lazy("5 seconds", twins=True))(firsts)
+
+    @app.stream()
+    def counts(firsts: fk.Stream) -> fk.Stream:
+        return firsts.groupBy("n").count()
+
+    @app.stream(fk.Snapshots("20 seconds"))
+    def visits(clicks: fk.Stream) -> fk.Stream:
+        return clicks.stateful(undeclared, key="id", state="count_ INT", returns="id STRING, count INT")
+
+    app.sink("counted", counts, fk.Kafka("counted"))
+    app.sink("visited", visits, fk.Kafka("visited", key="id"))
+    t = kit(app)
+    t.advance("1 minute")  # a record may not be ahead of the clock
+    t.feed("clicks", [click("a", 30, 1), click("a", 31, 1), click("b", 19, 1), click("c", 40, 1)])
+    assert t.read("counted") == [{"n": 1, "count": 1}, {"n": 1, "count": 2}]
+    (late,) = t.dead_letters()
+    assert late["value"] == '{"id":"b","at":"2026-01-01T00:00:19.000Z","n":1}'
+    del late["value"]
+    assert late == {"reason": "late", "region": "firsts-out", "topic": "clicks-2026", "partition": 0, "offset": 2}
+    assert t.read("visited") == []  # a replay may give others, so they wait for a checkpoint
+    t.advance("20 seconds")
+    assert sorted((row["id"], row["count"]) for row in t.read("visited")) == [("a", 1), ("a", 2), ("b", 1), ("c", 1)]
+
+
+def test_what_a_start_refuses_the_kit_refuses(spark: "SparkSession") -> None:
+    app = fk.App("shop")
+    clicks(app, key=None)
+    app.stream(engine="live")(firsts)
+    app.sink("out", firsts, fk.Kafka("out"))
+    with pytest.raises(fk.DefinitionError, match="each of its keys is in one partition"):
+        run(app)
+
+
+@fk.deterministic
+def numbered(row: Row, state: Row | None) -> tuple[Any, Any]:
+    """Number the records of a key."""
+    place = 0 if state is None else state.place + 1
+    return {"id": row.id, "n": row.n, "place": place}, {"place": place}
+
+
+@fk.deterministic
+def doubled(row: Row) -> Any:
+    """Return two rows for each record but one."""
+    if row.n == 3:
+        raise ValueError("no 3")
+    return [{"id": row.id, "at": row.at, "n": row.n + more} for more in (0, 100)]
+
+
+def small(n):  # type: ignore[no-untyped-def]  # PySpark would guess a kind of UDF from hints
+    return 50 / (n - 5) < 25
+
+
+def ordered() -> fk.App:
+    """Return an application with a function before a step with a state, and a UDF between this and its event time."""
+    app = fk.App("shop")
+    clicks(app, key=None)
+
+    @app.stream(fk.Lazy("5 seconds"))
+    def places(clicks: fk.Stream) -> fk.Stream:
+        timed = clicks.map_rows(doubled, returns="id STRING, at TIMESTAMP, n INT").withWatermark("at", "10 seconds")
+        kept = timed.where(F.udf(fk.deterministic(small), "boolean", useArrow=False)("n"))
+        return kept.stateful(numbered, key="id", state="place INT", returns="id STRING, n INT, place INT", order="at")
+
+    app.sink("placed", places, fk.Kafka("placed", key="id"))
+    return app
+
+
+def test_after_a_crash_a_region_gets_its_input_in_the_same_parts(kit: Any) -> None:
+    """So a result has the same stamp again, and the barrier drops it."""
+    app = fk.App("shop")
+    clicks(app)
+    app.stream()(firsts)
+    app.sink("first", firsts, fk.Kafka("first", key="id"))
+    t = kit(app)
+    t.advance("1 minute")
+    t.feed("clicks", [click("a", 30, 1), click("b", 31, 2)])
+    t.feed("clicks", [click("a", 32, 3), click("c", 40, 4)])
+    t.crash()
+    assert [row["n"] for row in t.read("first")] == [1, 2, 4]
+
+
+@pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
+def test_functions_that_fail_before_a_step_with_a_state_make_dead_letters(kit: Any) -> None:
+    """Also over a crash. The contract has such a case, too (`cases.py`)."""
+    t = kit(ordered())
+    t.advance("1 minute")
+    t.feed("clicks", [click("a", 9, 1), click("a", 4, 2), click("b", 5, 3), click("c", 40, 9)])
+    t.feed("clicks", [click("b", 36, 5), click("e", 59, 20)])
+    t.crash()
+    assert sorted((row["id"], row["n"], row["place"]) for row in t.read("placed")) == [
+        ("a", 1, 2), ("a", 2, 0), ("a", 101, 3), ("a", 102, 1), ("b", 105, 0), ("c", 9, 0), ("c", 109, 1),
+    ]  # fmt: skip
+    assert [(each["reason"], each["offset"], each["topic"]) for each in t.dead_letters()] == [
+        ("the function failed: ValueError: no 3", 2, "clicks-2026"),
+        ("the function failed: ZeroDivisionError: division by zero", 4, "clicks-2026"),
+    ]
