@@ -4,6 +4,8 @@ In a query, the last record of a key is its newest: each task reads a partition 
 streaming shuffle keeps the order of each sender, and all records of a key come from one partition. So no stamps are
 compared for each record, which took a fifth of a task's time. The least and the greatest place and the greatest offset
 are numbers, and cost little. They show if one of these assumptions is wrong.
+
+As text, an expression is one call to the JVM.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -12,20 +14,22 @@ from pyspark.sql import functions as F
 from falkirk.steps.dataframes.names import BAD, LEAST, STAMP
 
 _NEWEST, _MOST, _OFFSET = "__falkirk_newest", "__falkirk_most", "__falkirk_offset"
-#: The number of these columns.
+#: The stamp of the newest record, in the state.
+STAMP_OF_NEWEST = f"{_NEWEST}.{STAMP}"
+#: The number of columns that `of_key` returns.
 COUNT = 4
 
 
-def of_key(data: DataFrame, place: Column, latest: list[Column]) -> list[Column]:
+def of_key(data: DataFrame, place: str, latest: list[Column]) -> list[Column]:
     """Return the aggregates: the newest record, the least and the greatest place, and the greatest offset.
 
-    Args: place: the place of a record. latest: the columns whose newest values are needed.
+    Args: place: the place of a record, as an expression. latest: the columns whose newest values are needed.
     """
     record = F.struct(STAMP, BAD, *[column.alias(f"latest{i}") for i, column in enumerate(latest)])
     # Rows of a job have no order.
     newest = F.last(record) if data.isStreaming else F.max_by(record, F.col(STAMP))
-    least, most = F.min(place).alias(LEAST), F.max(place).alias(_MOST)
-    return [newest.alias(_NEWEST), least, most, F.max(f"{STAMP}.offset").alias(_OFFSET)]
+    numbers = {LEAST: f"min({place})", _MOST: f"max({place})", _OFFSET: f"max({STAMP}.offset)"}
+    return [newest.alias(_NEWEST), *[F.expr(f"{number} AS {name}") for name, number in numbers.items()]]
 
 
 def holds() -> Column:
@@ -33,12 +37,10 @@ def holds() -> Column:
 
     Records of several places have an error of their own (`other_place`).
     """
-    last = F.col(f"{_NEWEST}.{STAMP}.offset")
-    told = F.concat_ws(
-        " ", F.lit("Spark gave the records of a key in another order: offset"), last, F.lit("after"), _OFFSET
-    )
-    in_order = (F.col(LEAST) != F.col(_MOST)) | (last == F.col(_OFFSET))
-    return F.when(in_order, F.lit(True)).otherwise(F.raise_error(told).cast("boolean"))
+    last = f"{STAMP_OF_NEWEST}.offset"
+    told = f"concat('Spark gave the records of a key in another order: offset ', {last}, ' after ', {_OFFSET})"
+    in_order = f"{LEAST} <> {_MOST} OR {last} = {_OFFSET}"
+    return F.expr(f"CASE WHEN {in_order} THEN true ELSE CAST(raise_error({told}) AS BOOLEAN) END")
 
 
 def latest(place: int) -> Column:
@@ -48,16 +50,12 @@ def latest(place: int) -> Column:
 
 def ours() -> list[Column]:
     """Return the stamp of the newest record, and its reason if it is bad."""
-    return [F.col(f"{_NEWEST}.{name}").alias(name) for name in (STAMP, BAD)]
+    return [F.expr(f"{_NEWEST}.{name} AS {name}") for name in (STAMP, BAD)]
 
 
-#: The stamp of the newest record, in the state.
-STAMP_OF_NEWEST = f"{_NEWEST}.{STAMP}"
-
-
-def other_place(newest: Column) -> Column:
+def other_place(newest: str) -> Column:
     """Return another place of the key's records if there is one, and otherwise the newest one's.
 
-    Args: newest: the place of the newest record.
+    Args: newest: its place, as an expression.
     """
-    return F.when(F.col(LEAST) == newest, F.col(_MOST)).otherwise(F.col(LEAST)).alias(LEAST)
+    return F.expr(f"CASE WHEN {LEAST} = {newest} THEN {_MOST} ELSE {LEAST} END AS {LEAST}")

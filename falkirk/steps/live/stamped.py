@@ -78,12 +78,11 @@ class Frame:
     @property
     def place(self) -> Column:
         """The partition of a row's record, as a number. That of several sources has the source before it."""
-        return self.place_of(STAMP)
+        return F.expr(self.place_of(STAMP))
 
-    def place_of(self, stamp: str) -> Column:
-        """The same, for the stamp in another column."""
-        partition = F.col(f"{stamp}.partition")
-        return F.col(f"{stamp}.source") * F.lit(PLACES_OF_SOURCE) + partition if self.several else partition
+    def place_of(self, stamp: str) -> str:
+        """The same as an expression, for the stamp in a column."""
+        return f"{stamp}.source * {PLACES_OF_SOURCE}L + {stamp}.partition" if self.several else f"{stamp}.partition"
 
     @property
     def chain(self) -> Chain:
@@ -287,7 +286,7 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
     lane = F.when(is_good(), F.lit(-1)).otherwise(frame.place).alias(_LANE)
     latest = [_latest(a) for a in aggregates if isinstance(a, LatestValue)]
     # One aggregate for all that comes from the newest record: less state, and a shorter pause at a checkpoint.
-    told = newest.of_key(frame.data, frame.place, [column for column, _ in latest])
+    told = newest.of_key(frame.data, frame.place_of(STAMP), [column for column, _ in latest])
     users = [F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, LatestValue)]
     data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(*users, *told)
     names = data.columns
