@@ -35,6 +35,7 @@ from falkirk.steps.live.stamped import Frame, good, is_good
 from falkirk.steps.sources.topics import dead_letter, parse_records, parsing
 from falkirk.theory.ids import Incarnation
 from falkirk.user_tools.testkit.place import kafka_rows
+from falkirk.user_tools.testkit.running import RUNNING, running
 from falkirk.user_tools.testkit.steps import Records, RegionResult, read_result, release_of
 from falkirk.user_tools.testkit.world import Chunk
 
@@ -144,6 +145,8 @@ class _Steps(Replay):
         if not isinstance(node, Step) or node.operation in _OF_BATCHES:
             return super().after(node)
         before = self.after(node.parent)
+        if node.operation in RUNNING:
+            return _running(before, node)
         if STAMP not in before.data.columns:  # after a step with a state
             return self.plain(before, node)
         made = frames.apply(replace(before, is_run=True), node)
@@ -155,6 +158,18 @@ class _Steps(Replay):
         letter = F.to_json(F.struct(*fields, *place)).alias("value")
         current(node.operation).reject(data.where(~is_good()).select(F.lit(None).alias("key"), letter))
         return replace(good(data.where(is_good()).drop(BAD), made.depth), several=made.several)
+
+
+def _running(frame: Frame, step: Step) -> Frame:
+    """Return the frame after a `groupBy` that comes before or after a step with event time."""
+    call = current(step.operation)
+    slot, data = call.slot(step.operation), frame.data
+    if STAMP not in data.columns:  # windows that close leave none, and are in their order
+        numbers = F.lit(None), F.lit(0), F.lit(0), F.monotonically_increasing_id()
+        data = data.coalesce(1).withColumn(STAMP, F.struct(*numbers).cast(STAMP_TYPE))
+    made, left = running(replace(frame, data=data, is_run=True), step, lambda schema: call.before(slot, schema))
+    call.keep(slot, left)
+    return good(made.data.drop(BAD, LEAST), frame.depth)
 
 
 class _InMemory(Call):
