@@ -16,31 +16,32 @@ from falkirk.steps.dataframes.names import BAD, LEAST, STAMP
 _NEWEST, _MOST, _OFFSET = "__falkirk_newest", "__falkirk_most", "__falkirk_offset"
 #: The stamp of the newest record, in the state.
 STAMP_OF_NEWEST = f"{_NEWEST}.{STAMP}"
-#: The number of columns that `of_key` returns.
-COUNT = 4
 
 
 def of_key(data: DataFrame, place: str, latest: list[Column]) -> list[Column]:
-    """Return the aggregates: the newest record, the least and the greatest place, and the greatest offset.
+    """Return the aggregates: the newest record and the least place; in a query, the greatest place and offset as well.
 
     Args: place: the place of a record, as an expression. latest: the columns whose newest values are needed.
     """
     record = F.struct(STAMP, BAD, *[column.alias(f"latest{i}") for i, column in enumerate(latest)])
-    # Rows of a job have no order.
-    newest = F.last(record) if data.isStreaming else F.max_by(record, F.col(STAMP))
-    numbers = {LEAST: f"min({place})", _MOST: f"max({place})", _OFFSET: f"max({STAMP}.offset)"}
-    return [newest.alias(_NEWEST), *[F.expr(f"{number} AS {name}") for name, number in numbers.items()]]
+    least = F.expr(f"min({place}) AS {LEAST}")
+    if not data.isStreaming:  # rows of a job have no order
+        return [F.max_by(record, F.col(STAMP)).alias(_NEWEST), least]
+    numbers = {_MOST: f"max({place})", _OFFSET: f"max({STAMP}.offset)"}
+    return [F.last(record).alias(_NEWEST), least, *[F.expr(f"{number} AS {name}") for name, number in numbers.items()]]
 
 
-def holds() -> Column:
-    """Return a condition that fails the task if the last record of a key is not the one with the greatest offset.
+def checked(data: DataFrame) -> DataFrame:
+    """Return the rows of `of_key`. In a query, the task fails if the last record of a key has not the greatest offset.
 
     Records of several places have an error of their own (`other_place`).
     """
+    if not data.isStreaming:
+        return data
     last = f"{STAMP_OF_NEWEST}.offset"
     told = f"concat('Spark gave the records of a key in another order: offset ', {last}, ' after ', {_OFFSET})"
     in_order = f"{LEAST} <> {_MOST} OR {last} = {_OFFSET}"
-    return F.expr(f"CASE WHEN {in_order} THEN true ELSE CAST(raise_error({told}) AS BOOLEAN) END")
+    return data.where(f"CASE WHEN {in_order} THEN true ELSE CAST(raise_error({told}) AS BOOLEAN) END")
 
 
 def latest(place: int) -> Column:
@@ -53,9 +54,11 @@ def ours() -> list[Column]:
     return [F.expr(f"{_NEWEST}.{name} AS {name}") for name in (STAMP, BAD)]
 
 
-def other_place(newest: str) -> Column:
+def other_place(data: DataFrame, newest: str) -> Column:
     """Return another place of the key's records if there is one, and otherwise the newest one's.
 
     Args: newest: its place, as an expression.
     """
+    if not data.isStreaming:  # the newest one's is the greatest, since a stamp begins with it
+        return F.col(LEAST)
     return F.expr(f"CASE WHEN {LEAST} = {newest} THEN {_MOST} ELSE {LEAST} END AS {LEAST}")

@@ -290,11 +290,11 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
     users = [F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, LatestValue)]
     data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(*users, *told)
     names = data.columns
-    data = data.where(always_and_needs(data, names[len(keys) + 1 :]) & newest.holds())
-    grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -newest.COUNT])
+    data = newest.checked(data.where(always_and_needs(data, names[len(keys) + 1 :])))
+    grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -len(told)])
     picked = (newest.latest(i).alias(name) for i, (_, name) in enumerate(latest))
     ordered = [next(picked) if isinstance(a, LatestValue) else F.col(f"`{next(others)}`") for a in aggregates]
-    place = newest.other_place(frame.place_of(newest.STAMP_OF_NEWEST))
+    place = newest.other_place(data, frame.place_of(newest.STAMP_OF_NEWEST))
     data = data.select(*[F.col(f"`{name}`") for name in grouped], *ordered, *newest.ours(), place)
     return replace(frame, data=data, keyed=True, grouped_by=tuple(grouped))
 
