@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from falkirk.errors.conditions.spark import HOME_VERSION_REGION
 from falkirk.runtime.spark.rows import JSON_OPTIONS
 from falkirk.spark_setup import spark as local_spark
 from falkirk.theory.ids import BatchId
@@ -21,6 +22,8 @@ _EXPRESSION = "_groupingexpression"
 #: The last buffers of each state are Falkirk's: the stamp and values of the newest record, whether there is one, the
 #: least and the greatest partition, and the greatest offset.
 _OURS = ("__newest", "__is_set", "__least", "__most", "__offset")
+#: Spark's name of the second one. States of earlier versions have none.
+_IS_SET = "valueSet"
 _LANE, _STAMP_FIELDS = "__lane", 2
 
 
@@ -35,11 +38,16 @@ def spark_reader(application: str) -> Iterator[StateReader]:
 
 
 def read_aggregates(session: SparkSession, folder: Path, number: BatchId, key: Sequence[str], limit: int) -> StateRows:
-    """Return what a `StateReader` does. Raises: SPARK_ERRORS: the checkpoint was deleted meanwhile, or is damaged."""
+    """Return what a `StateReader` does.
+
+    Raises: SPARK_ERRORS: the checkpoint was deleted meanwhile, or is damaged. HomeError: `HOME_VERSION`.
+    """
     found = session.read.format("statestore").option("batchId", number).load(str(folder))
     key_type, value_type = found.schema["key"].dataType, found.schema["value"].dataType
     assert isinstance(key_type, StructType)
     assert isinstance(value_type, StructType)
+    if _IS_SET not in value_type.names[-len(_OURS) :]:
+        raise HOME_VERSION_REGION.error(where=folder, region=folder.name)
     keys = [name.replace(_EXPRESSION, "key") for name in key_type.names[:-1]]
     names = _numbered([*keys, *value_type.names[: -len(_OURS)]])
     # By place: buffers of several sums have one name.
