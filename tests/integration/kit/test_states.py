@@ -119,6 +119,25 @@ def test_after_a_crash_a_region_gets_its_input_in_the_same_parts(kit: Any) -> No
     assert [row["n"] for row in t.read("first")] == [1, 2, 4]
 
 
+def test_a_groupby_after_drop_duplicates_gives_an_update_for_each_record(kit: Any) -> None:
+    """Both are in one region: its state goes from one part of the input to the next one, also over a crash."""
+    app = fk.App("shop")
+    app.source("hits", fk.Kafka("hits", schema="id STRING, who STRING, n INT, at TIMESTAMP", key="who"))
+
+    @app.stream(fk.Lazy("1 second"))
+    def totals(hits: fk.Stream) -> fk.Stream:
+        kept = hits.withWatermark("at", "10 seconds").dropDuplicates(["who", "id"])
+        return kept.groupBy("who").agg(F.count("*").alias("c"), F.sum("n").alias("s"))
+
+    app.sink("out", totals, fk.Kafka("out", key="who"))
+    t = kit(app)
+    assert t.by_spark == {"out": "dropDuplicates"}
+    t.advance("1 minute")
+    t.feed("hits", [{"who": "x", **click("a", 30, 1)}, {"who": "x", **click("a", 31, 1)}])
+    t.feed("hits", [{"who": "x", **click("b", 32, 2)}, fk.testing.ABORT, {"who": "x", **click("c", 33, 5)}])
+    assert [(row["c"], row["s"]) for row in t.read("out")] == [(1, 1), (2, 3), (3, 8)]
+
+
 @pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 def test_functions_that_fail_before_a_step_with_a_state_make_dead_letters(kit: Any) -> None:
     """Also over a crash. The contract has such a case, too (`cases.py`)."""
