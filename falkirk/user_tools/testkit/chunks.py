@@ -35,7 +35,7 @@ from falkirk.steps.live.stamped import Frame, good, is_good
 from falkirk.steps.sources.topics import dead_letter, parse_records, parsing
 from falkirk.theory.ids import Incarnation
 from falkirk.user_tools.testkit.place import kafka_rows
-from falkirk.user_tools.testkit.running import RUNNING, running
+from falkirk.user_tools.testkit.running import RUNNING, updated
 from falkirk.user_tools.testkit.steps import Records, RegionResult, read_result, release_of
 from falkirk.user_tools.testkit.world import Chunk
 
@@ -170,7 +170,7 @@ def _running(frame: Frame, step: Step) -> Frame:
     if STAMP not in data.columns:  # windows that close leave none, and are in their order
         numbers = F.lit(None), F.lit(0), F.lit(0), F.monotonically_increasing_id()
         data = data.coalesce(1).withColumn(STAMP, F.struct(*numbers).cast(STAMP_TYPE))
-    made, left = running(replace(frame, data=data, is_run=True), step, lambda schema: call.before(slot, schema))
+    made, left = updated(replace(frame, data=data, is_run=True), step, lambda schema: call.before(slot, schema))
     call.keep(slot, left)
     return good(made.data.drop(BAD, LEAST), frame.depth)
 
