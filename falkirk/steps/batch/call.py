@@ -12,7 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.errors.conditions.batch import OUTSIDE_OF_BATCH
@@ -73,6 +74,13 @@ class Call(ABC):
     def keep(self, slot: str, state: DataFrame) -> None:
         """Keep a state for the next epoch."""
         self.kept[slot] = state
+
+    def arrived(self, rows: DataFrame) -> tuple[DataFrame, Column]:
+        """Return the rows, and the time in microseconds with which their event times are compared.
+
+        It is that of the epoch. Args: rows: with their stamps.
+        """
+        return rows, F.lit(round(self.epoch.decided_at.timestamp() * 1_000_000))
 
     @abstractmethod
     def noted(self, slot: str) -> str | None:

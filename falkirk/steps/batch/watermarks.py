@@ -60,14 +60,14 @@ def timed_rows(rows: DataFrame, watermark: Watermark, region: str) -> tuple[Data
     slot = call.slot("watermark")
     before = call.before(slot, _TIMES)
     time = F.unix_micros(F.col(f"`{watermark.column}`"))
-    decided_us = F.lit(round(call.epoch.decided_at.timestamp() * 1_000_000))
+    arriving, arrived_us = call.arrived(rows)
     own = F.col(STAMP)
     partition = Window.partitionBy(own["source"], own["partition"]).orderBy(STAMP)
     so_far = partition.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     old = F.broadcast(before.select(*[F.col(name).alias(f"__old_{name}") for name in _TIMES.names]))
     same = (own["source"] == F.col("__old_source")) & (own["partition"] == F.col("__old_partition"))
-    judged = rows.join(old, same, "left").withColumn(
-        "__reason", unfit(time, watermark.column, watermark.ahead_us, decided_us)
+    judged = arriving.join(old, same, "left").withColumn(
+        "__reason", unfit(time, watermark.column, watermark.ahead_us, arrived_us)
     )
     fits = F.col("__reason").isNull()
     greatest = F.greatest(F.max(F.when(fits, time)).over(so_far), F.col("__old_time"))

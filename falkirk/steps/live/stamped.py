@@ -290,7 +290,7 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
     users = [F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, LatestValue)]
     data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(*users, *told)
     names = data.columns
-    data = newest.checked(data.where(always_and_needs(data, names[len(keys) + 1 :])))
+    data = newest.order_checked(data.where(always_and_needs(data, names[len(keys) + 1 :])))
     grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -len(told)])
     picked = (newest.latest(i).alias(name) for i, (_, name) in enumerate(latest))
     ordered = [next(picked) if isinstance(a, LatestValue) else F.col(f"`{next(others)}`") for a in aggregates]

@@ -26,7 +26,8 @@ from falkirk.runtime.spark.epochs.runner import EpochRunner
 from falkirk.runtime.spark.epochs.term import Term
 from falkirk.runtime.spark.growth import grown
 from falkirk.runtime.spark.record import compare
-from falkirk.runtime.spark.rows import encoded, too_large
+from falkirk.runtime.spark.rows import too_large
+from falkirk.runtime.spark.sinks.epoch_topic import KEYLESS
 from falkirk.runtime.spark.sinks.own import OwnTarget
 from falkirk.runtime.spark.sinks.release import EpochReleaser
 from falkirk.runtime.spark.sinks.target import Target, letters, sorted_by_place
@@ -164,14 +165,18 @@ class MemoryTarget:
             values, refused = self._records(ordered, self._to, epoch)
             self._add(epoch, values)
             return refused
-        values = self._values(ordered.drop(ROW))
+        refused = None
+        if isinstance(self._to, EpochTopic):
+            values, refused = self._records(ordered, self._to.record, epoch, needs_key=self._to.compacted)
+        else:
+            values = self._values(ordered.drop(ROW))
         if self._to is not None:
             self._world.write()
             self._content.rows += [(epoch, value) for value in values]
             self._content.complete = epoch + 1
         else:
             self._add(epoch, values)
-        return None
+        return refused
 
     def _add(self, epoch: EpochNumber, values: Sequence[Any]) -> None:
         """Write the records of an epoch that are not in the topic yet."""
@@ -183,15 +188,15 @@ class MemoryTarget:
     def _values(self, rows: DataFrame) -> list[dict[str, Any]]:
         if self._to is None:
             return [json.loads(row["value"]) for row in rows.collect()]
-        if isinstance(self._to, EpochTopic):
-            texts = rows.select(encoded(rows.columns, self._to.record)[1].alias("value")).collect()
-            return [json.loads(row["value"]) for row in texts]
         return [row.asDict(recursive=True) for row in rows.collect()]
 
-    def _records(self, rows: DataFrame, to: Kafka, epoch: EpochNumber) -> tuple[list[Any], DataFrame | None]:
+    def _records(
+        self, rows: DataFrame, to: Kafka, epoch: EpochNumber, *, needs_key: bool = False
+    ) -> tuple[list[Any], DataFrame | None]:
         """Return the values of an epoch's records, and the rows that can't be records as dead letters."""
         data = rows.select(*encoded_rows(rows.columns, to))
-        reason = F.coalesce("unfit", too_large("value", "key", RECORD_BYTES_MAX))
+        keyless = F.when(F.col("key").isNull() & F.lit(needs_key), F.lit(KEYLESS))
+        reason = F.coalesce("unfit", keyless, too_large("value", "key", RECORD_BYTES_MAX))
         found = data.select(reason.alias("reason"), shown(F.col("value"), to).alias("shown")).collect()
         values = [decoded(row["shown"]) for row in found if row["reason"] is None]
         if len(values) == len(found):

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import cached_property, reduce
 from typing import Any, cast
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -35,7 +35,7 @@ from falkirk.steps.live.stamped import Frame, good, is_good
 from falkirk.steps.sources.topics import dead_letter, parse_records, parsing
 from falkirk.theory.ids import Incarnation
 from falkirk.user_tools.testkit.place import kafka_rows
-from falkirk.user_tools.testkit.running import RUNNING, running
+from falkirk.user_tools.testkit.running import RUNNING, updated
 from falkirk.user_tools.testkit.steps import Records, RegionResult, read_result, release_of
 from falkirk.user_tools.testkit.world import Chunk
 
@@ -84,7 +84,10 @@ class ChunkSteps:
             decided_at=datetime.fromtimestamp(chunk.at_s, UTC), partitions=dict.fromkeys(names, 1)
         )  # fmt: skip
         keys = {source.name: source.topic.keys for source in self._region.sources}
-        call = _InMemory(epoch, self._session, state or {})
+        at_us, arrivals = round(chunk.at_s * 1e6), list[tuple[str, int, int]]()
+        for name, of_source in zip(names, records, strict=True):
+            arrivals += [(name, at, r.timestamp_us) for at, r in of_source if r.timestamp_us != at_us]
+        call = _InMemory(epoch, self._session, state or {}, arrivals)
         with calling(call):
             steps = _Steps(given=given, processor=self._processor, keys=keys)
             results = steps.after(self._region.node).own.localCheckpoint(eager=True)
@@ -167,17 +170,34 @@ def _running(frame: Frame, step: Step) -> Frame:
     if STAMP not in data.columns:  # windows that close leave none, and are in their order
         numbers = F.lit(None), F.lit(0), F.lit(0), F.monotonically_increasing_id()
         data = data.coalesce(1).withColumn(STAMP, F.struct(*numbers).cast(STAMP_TYPE))
-    made, left = running(replace(frame, data=data, is_run=True), step, lambda schema: call.before(slot, schema))
+    made, left = updated(replace(frame, data=data, is_run=True), step, lambda schema: call.before(slot, schema))
     call.keep(slot, left)
     return good(made.data.drop(BAD, LEAST), frame.depth)
 
 
 class _InMemory(Call):
-    """A call whose operators find the state in Spark's memory."""
+    """A call whose operators find the state in Spark's memory.
 
-    def __init__(self, epoch: EpochContext, session: SparkSession, state: BatchState) -> None:
+    Args: arrivals: the records with another time than the epoch: their source, their offset, and the time.
+    """
+
+    def __init__(
+        self, epoch: EpochContext, session: SparkSession, state: BatchState, arrivals: Sequence[tuple[str, int, int]]
+    ) -> None:
         super().__init__(epoch)
-        self._session, self._state = session, state
+        self._session, self._state, self._arrivals = session, state, arrivals
+
+    def arrived(self, rows: DataFrame) -> tuple[DataFrame, Column]:
+        """See Call. A live region compares with the timestamp of the record, which may be that of its producer."""
+        given, at_us = super().arrived(rows)
+        if not self._arrivals:
+            return given, at_us
+        names = [f"__falkirk_arrival_{name}" for name in ("source", "offset", "us")]
+        kinds = ("STRING", "BIGINT", "BIGINT")
+        schema = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
+        own = F.broadcast(self._session.createDataFrame([*self._arrivals], schema))
+        same = (F.col(f"{STAMP}.source") == F.col(names[0])) & (F.col(f"{STAMP}.offset") == F.col(names[1]))
+        return given.join(own, same, "left"), F.coalesce(F.col(names[2]), at_us)
 
     def before(self, slot: str, schema: StructType) -> DataFrame:
         """See Call."""

@@ -72,7 +72,7 @@ class Kit:
 
     Attributes: crash_before: the number of the write before which it crashes; 0: it crashes only if the test says so.
         and_before: the number of a later write before which it crashes again; 0: it does not. recovered: the numbers of
-        the writes of the first start after a crash.
+        the writes of the first start after the crash before `crash_before`.
     Args: at: the time at which the test begins. own_sinks: call the sinks of the user's own. topics: the names of the
         topics that exist, for sources with a pattern.
     """
@@ -218,7 +218,8 @@ class Kit:
             except Crash:  # before a write of the start itself
                 continue
             break
-        self.recovered = self.recovered or range(before + 1, self.world.writes + 1)
+        if not self.recovered and self.world.writes >= self.crash_before > 0:  # not after a crash of the test's own
+            self.recovered = range(max(before, self.crash_before) + 1, self.world.writes + 1)
         self.settle()
 
     def _start_again(self, home: Home) -> None:

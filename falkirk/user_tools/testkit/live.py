@@ -73,12 +73,17 @@ class MemoryRegion:
         return True
 
     def _chunk(self, read: tuple[Offset, ...], ends: tuple[Offset, ...]) -> Chunk:
-        """Return the chunk that follows what is read: as before a crash, or up to the present ends."""
+        """Return the chunk that follows what is read: as before a crash, or up to the present ends.
+
+        With at-most-once delivery it is one record of its only source.
+        """
         known = self._world.chunks.setdefault(self.region.name, [])
         for chunk in known:
             if chunk.ends != read and all(map(int.__ge__, chunk.ends, read)):
                 return chunk
         source = next(number for number, end in enumerate(ends) if end > read[number])
+        if self.region.delivery is Delivery.AT_MOST_ONCE:  # the stamps of its results tell which input took effect
+            ends = (Offset(read[0] + 1),)
         known.append(Chunk(ends=ends, source=source, offset=Offset(ends[source] - 1), at_s=self._world.time()))
         return known[-1]
 

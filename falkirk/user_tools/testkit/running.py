@@ -31,7 +31,7 @@ _OPEN = StructType([
 RUNNING = ("agg", "count")
 
 
-def running(frame: Frame, step: Step, before: Callable[[StructType], DataFrame]) -> tuple[Frame, DataFrame]:
+def updated(frame: Frame, step: Step, before: Callable[[StructType], DataFrame]) -> tuple[Frame, DataFrame]:
     """Return the frame after a step, with a result for each row in the order of the stamps, and the state after it.
 
     Args: before: returns the state before the rows; no rows at first. It gets the schema of a state.

@@ -25,7 +25,7 @@ from falkirk.steps.sources.topics import parse_records, parsing
 from falkirk.theory.ids import Incarnation, Offset
 from falkirk.user_tools.testkit.place import RECORD_BYTES_MAX, kafka_rows
 from falkirk.user_tools.testkit.quick import QuickSteps
-from falkirk.user_tools.testkit.running import RUNNING, running
+from falkirk.user_tools.testkit.running import RUNNING, updated
 from falkirk.user_tools.testkit.world import MemoryRecord
 
 Records = Sequence[tuple[Offset, MemoryRecord]]
@@ -92,7 +92,7 @@ class LiveSteps:
             if step.operation not in RUNNING:
                 return frames.apply(frame, step)
             state = next(before, None)
-            frame, left = running(frame, step, lambda schema: empty(self._session, schema) if state is None else state)
+            frame, left = updated(frame, step, lambda schema: empty(self._session, schema) if state is None else state)
             states.append(left)
             return frame
 

@@ -4,10 +4,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import falkirk as fk
-from falkirk.testing import crash_between_writes
+from falkirk.testing import crash_between_writes, kit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["kit"]
 
 #: Before how many writes a run crashes, evenly spread.
 CRASHES = 6 if "FALKIRK_STRIKES" in os.environ else 3
@@ -36,3 +38,15 @@ def test_results_of_a_live_processor_are_copied(spark: "SparkSession") -> None:
         assert len(t.read("latest")) == len(orders)
         assert t.read("copy") == orders
     assert runs >= CRASHES
+
+
+def test_a_row_that_a_compacted_topic_can_not_store_is_a_dead_letter(kit: Any) -> None:
+    app = fk.App("shop")
+    source = app.source("orders", fk.Kafka("orders", schema="item STRING, n INT"))
+    app.sink("latest", source, fk.EpochTopic("latest", key="item", compacted=True))
+    t = kit(app)
+    t.feed("orders", [{"item": "tea", "n": 1}, {"item": None, "n": 2}, {"item": "rum", "n": 3}])
+    t.advance("2 seconds")
+    assert t.read("latest") == [{"item": "tea", "n": 1}, {"item": "rum", "n": 3}]
+    letters = [(each["reason"], each["topic"]) for each in t.dead_letters()]
+    assert letters == [("not written: the key is null, and the topic is compacted", "latest")]

@@ -113,6 +113,16 @@ def test_a_crash_during_the_start_after_a_crash_changes_no_result(planned_shop: 
     assert {first for first, _ in later} == {*range(1, 10)}, later
 
 
+def test_the_second_crash_follows_the_planned_one_not_one_of_the_test(planned_shop: fk.App) -> None:
+    with run(planned_shop) as t:
+        t.feed("orders", [ORDERS[0], ABORT])
+        before = t.writes
+    with Kit(planned_shop, crash_before=before + 1) as t:
+        t.feed("orders", [ORDERS[0], ABORT, ORDERS[1]])
+        assert t.read("sales") == SALES
+        assert t.recovered.start == before + 2
+
+
 def test_at_most_once_skips_the_input_after_the_last_result_before_a_crash(spark: "SparkSession") -> None:
     app = fk.App("counts")
     app.source("words", fk.Kafka("words", schema="word STRING NOT NULL", key="word"))

@@ -1,6 +1,7 @@
 """Live regions with event time and states in the test kit: they keep their plan, their dead letters and their waits."""
 
 import os
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -8,7 +9,8 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.testing import kit, run
+from falkirk.testing import KafkaRecord, kit, run
+from falkirk.user_tools.testkit.kit import Kit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,6 +119,52 @@ def test_after_a_crash_a_region_gets_its_input_in_the_same_parts(kit: Any) -> No
     t.feed("clicks", [click("a", 32, 3), click("c", 40, 4)])
     t.crash()
     assert [row["n"] for row in t.read("first")] == [1, 2, 4]
+
+
+def test_a_groupby_after_drop_duplicates_gives_an_update_for_each_record(kit: Any) -> None:
+    """Both are in one region: its state goes from one part of the input to the next one, also over a crash."""
+    app = fk.App("shop")
+    app.source("hits", fk.Kafka("hits", schema="id STRING, who STRING, n INT, at TIMESTAMP", key="who"))
+
+    @app.stream(fk.Lazy("1 second"))
+    def totals(hits: fk.Stream) -> fk.Stream:
+        kept = hits.withWatermark("at", "10 seconds").dropDuplicates(["who", "id"])
+        return kept.groupBy("who").agg(F.count("*").alias("c"), F.sum("n").alias("s"))
+
+    app.sink("out", totals, fk.Kafka("out", key="who"))
+    t = kit(app)
+    assert t.by_spark == {"out": "dropDuplicates"}
+    t.advance("1 minute")
+    t.feed("hits", [{"who": "x", **click("a", 30, 1)}, {"who": "x", **click("a", 31, 1)}])
+    t.feed("hits", [{"who": "x", **click("b", 32, 2)}, fk.testing.ABORT, {"who": "x", **click("c", 33, 5)}])
+    assert [(row["c"], row["s"]) for row in t.read("out")] == [(1, 1), (2, 3), (3, 8)]
+
+
+def test_event_times_are_compared_with_the_timestamps_of_the_records(kit: Any) -> None:
+    """As in a query. The test's clock is at 00:00:00; the limit is that of `ahead=`."""
+    app = fk.App("shop")
+    clicks(app)
+    app.stream()(firsts)
+    app.sink("first", firsts, fk.Kafka("first", key="id"))
+    t, later = kit(app), datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
+    old = datetime(2025, 12, 31, 23, tzinfo=UTC)
+    row = {"id": "a", "at": "2026-01-01T00:09:00Z", "n": 1}
+    t.feed("clicks", [KafkaRecord(row, timestamp=later), KafkaRecord({**row, "id": "b"}, timestamp=old)])
+    assert [each["id"] for each in t.read("first")] == ["a"]
+    assert [(each["offset"], "ahead of the clock" in each["reason"]) for each in t.dead_letters()] == [(1, True)]
+
+
+def test_at_most_once_skips_the_input_after_a_result_before_a_crash(spark: "SparkSession") -> None:
+    """As in a query, where each result has the stamp of its record: not all input of a part takes effect again."""
+    app = fk.App("shop")
+    clicks(app)
+    app.stream()(firsts)
+    app.sink("first", firsts, fk.Kafka("first", key="id"), delivery="at-most-once")
+    with Kit(app, at=datetime(2026, 1, 1, 0, 1, tzinfo=UTC), crash_before=2) as t:
+        t.feed("clicks", [click(id, 30, 1) for id in "abc"])
+        assert [row["id"] for row in t.read("first")] == ["a"]
+        t.feed("clicks", [click("a", 31, 2), click("d", 31, 2)])
+        assert [row["id"] for row in t.read("first")] == ["a", "d"]
 
 
 @pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")

@@ -50,6 +50,9 @@ _LOOK_S, _REQUEST_S = 0.1, 1.0
 _BATCH_BYTES, _QUEUE_KBYTES = 1_000_000, 64 << 10
 _NONE = EpochNumber(0)
 
+#: Why a row without a key is not in a compacted topic. The broker takes no such record.
+KEYLESS = f"{NOT_WRITTEN}the key is null, and the topic is compacted"
+
 
 class EpochsGone(Exception):
     """The notes no longer have epochs that the topic had: somebody has deleted them."""
@@ -227,8 +230,7 @@ class EpochTopicTarget:
         columns = encoded_rows(rows.columns, self._to.record)
         deciding = placing_columns(rows.columns, self._to.record, columns[1])
         partition = record_partition(deciding, note.partitions).cast("int").alias("partition")
-        said = F.lit(f"{NOT_WRITTEN}the key is null, and the topic is compacted")
-        keyless = F.when(F.col("key").isNull() & F.lit(note.is_compacted), said)  # the broker takes no such record
+        keyless = F.when(F.col("key").isNull() & F.lit(note.is_compacted), F.lit(KEYLESS))
         reason = F.coalesce("unfit", keyless, too_large("value", "key", note.limit_bytes))
         return rows.select(*columns, partition), reason
 
