@@ -31,7 +31,7 @@ def of_key(data: DataFrame, place: str, latest: list[Column]) -> list[Column]:
     return [F.last(record).alias(_NEWEST), least, *[F.expr(f"{number} AS {name}") for name, number in numbers.items()]]
 
 
-def checked(data: DataFrame) -> DataFrame:
+def with_valid_newest(data: DataFrame) -> DataFrame:
     """Return the rows of `of_key`. In a query, the task fails if the last record of a key has not the greatest offset.
 
     Records of several places have an error of their own (`other_place`).

@@ -290,7 +290,7 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
     users = [F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, LatestValue)]
     data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(*users, *told)
     names = data.columns
-    data = newest.checked(data.where(always_and_needs(data, names[len(keys) + 1 :])))
+    data = newest.with_valid_newest(data.where(always_and_needs(data, names[len(keys) + 1 :])))
     grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -len(told)])
     picked = (newest.latest(i).alias(name) for i, (_, name) in enumerate(latest))
     ordered = [next(picked) if isinstance(a, LatestValue) else F.col(f"`{next(others)}`") for a in aggregates]
@@ -305,7 +305,7 @@ def _chained_agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -
     if not (frame.sharded_by and frame.data.isStreaming):
         return planned
     of_keys, users = [key_column(key) for key in keys], aggregates_of(aggregates)
-    return replace(planned, data=windows.running(frame.data, of_keys, users, planned.columns, frame.chain))
+    return replace(planned, data=windows.running_aggregates(frame.data, of_keys, users, planned.columns, frame.chain))
 
 
 def _latest(aggregate: LatestValue) -> tuple[Column, str]:
