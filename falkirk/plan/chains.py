@@ -17,7 +17,7 @@ from falkirk.plan.draft import Draft
 from falkirk.plan.fingerprint import KEYED
 from falkirk.plan.keyed_steps import against_steps
 from falkirk.steps.dataframes.quiet import quiet
-from falkirk.steps.live.stamped import Frame, aggregates_of
+from falkirk.steps.live.stamped import Frame, aggregates_of, key_column
 from falkirk.steps.live.windows import aggregates_for_java
 from falkirk.steps.static_analysis import determinism
 from falkirk.steps.static_analysis.functions import operation_name
@@ -28,10 +28,10 @@ def needs_hop(draft: Draft, step: Step, keys: tuple[Any, ...], operation: str = 
 
     Args: draft: before the step. keys, operation: of the step, see `Draft.needs_sequencer`.
     """
-    return _against(draft, step) or draft.needs_sequencer(keys, operation)
+    return _against(draft, step, keys) or draft.needs_sequencer(keys, operation)
 
 
-def _against(draft: Draft, step: Step) -> str | None:
+def _against(draft: Draft, step: Step, keys: tuple[Any, ...]) -> str | None:
     """Return why a keyed step can't be in the region of those before it, or None; also if there are none."""
     if not draft.frame.keyed:
         return None
@@ -41,14 +41,19 @@ def _against(draft: Draft, step: Step) -> str | None:
     )  # fmt: skip
     if reason is None and draft.unkeyed is not None:
         last = next(each for each in reversed(before) if each.operation in KEYED)
-        reason = _of_values(draft.unkeyed, draft.frame) or _of_aggregates(draft.unkeyed, last)
+        reason = _of_values(draft.unkeyed, draft.frame, keys) or _of_aggregates(draft.unkeyed, last)
         reason = reason or _of_aggregates(draft.frame, step)
     return None if reason is None else f"it and a step with a state before it can't be in one live query: {reason}"
 
 
-def _of_values(before: Frame, after: Frame) -> str | None:
-    """Return what may differ in a replay between two keyed steps. The clock would stand still there."""
-    found = determinism.undetermined(determinism.operations(before.data), determinism.operations(after.data))
+def _of_values(before: Frame, after: Frame, keys: tuple[Any, ...]) -> str | None:
+    """Return what may differ in a replay between two keyed steps. The clock would stand still there.
+
+    Args: keys: of the second step, which are computed there, too.
+    """
+    computed = [key_column(key) for key in keys if not isinstance(key, str)]
+    last = after.data.select("*", *computed) if computed else after.data
+    found = determinism.undetermined(determinism.operations(before.data), determinism.operations(last))
     return f"{operation_name(found[0])} is between them" if found else None
 
 

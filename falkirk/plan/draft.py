@@ -58,7 +58,7 @@ class Draft:
     numbers. `united`: the formulas of the sides of its unions.
     `ordered_by`: the sequencer hop that it reads and does not share. A second hop would have another order.
     `unkeyed`: the frame before its newest keyed step. `is_chain`: it has several. `sharded_by`: see `Chain` of
-    falkirk/steps/live/event_time.py.
+    falkirk/steps/live/event_time.py. `shards`: the names of these columns.
     `called`: the UDFs of its steps. `keeps_tracebacks`: its keyed step comes after one of them.
     `keyed_by`: the columns of its log by which its keyed step groups; None: it has none, or its steps compute the key.
     """
@@ -82,6 +82,7 @@ class Draft:
     keyed_by: tuple[str, ...] | None = None
     unkeyed: Frame | None = None
     sharded_by: tuple[int, ...] = ()
+    shards: tuple[str, ...] = ()
     is_chain: bool = False
     called: tuple[KnownUdf, ...] = ()
     keeps_tracebacks: bool = False
@@ -98,7 +99,8 @@ class Draft:
             self.is_chain = True
         else:
             chosen = {*self.keys.values()}
-            self.sharded_by = tuple(i for i, key in enumerate(keys) if isinstance(key, str) and ids.get(key) in chosen)
+            found = {i: key for i, key in enumerate(keys) if isinstance(key, str) and ids.get(key) in chosen}
+            self.sharded_by, self.shards = (*found.keys(),), (*found.values(),)
         self.unkeyed = self.frame
         read = [self.began.get(ids.get(key, -1)) if isinstance(key, str) else None for key in keys]
         named = tuple(name for name in read if name is not None)

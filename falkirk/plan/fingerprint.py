@@ -89,6 +89,7 @@ def fingerprint(
     keys: tuple[object, ...],
     began: dict[int, str],
     decided: str,
+    shards: Sequence[str],
     called: Sequence[KnownUdf],
     keeps_tracebacks: bool,
 ) -> dict[str, str]:
@@ -97,8 +98,8 @@ def fingerprint(
     Args: reads: the topics that the region reads. released_to: the sink's topic, if `output` is a held log.
         dead_letters: the dead-letter topic. node: its last step. frame: the frame after it. keys: the keys of the sink
         or hop. began: the names of the columns that the region reads, by Catalyst's identity. decided: the formulas on
-        which its state depends. called: the UDFs of its steps. keeps_tracebacks: bad records have tracebacks in its
-        state, since UDFs come before it.
+        which its state depends. shards: the columns that choose the state partition of a chain. called: the UDFs of its
+        steps. keeps_tracebacks: bad records have tracebacks in its state, since UDFs come before it.
     """
     decided = with_functions(decided, node, called)
     keyed = [step for step in steps_of(node) if step.operation in KEYED]
@@ -109,7 +110,7 @@ def fingerprint(
         **({} if released_to is None else {"releases to": released_to.topic}),
         "dead letters": dead_letters,
         "stamp": shape,
-        KEYED_STEP: _states_of(keyed) + (" after UDFs" if keeps_tracebacks else ""),
+        KEYED_STEP: _states_of(keyed, shards) + (" after UDFs" if keeps_tracebacks else ""),
         "state partitions": str(state_partitions) if keyed else "none",
         DECIDED_BY: digest(decided) if decided else "each record by itself",
         STEPS: steps_text(node) or "none",
@@ -184,11 +185,14 @@ def _side(node: Node) -> str:
     return "; ".join([*begins, *map(text_of, steps)])
 
 
-def _states_of(keyed: Sequence[Step]) -> str:
-    """Return the text of the keyed steps of a region. That of several begins with their kinds."""
+def _states_of(keyed: Sequence[Step], shards: Sequence[str]) -> str:
+    """Return the text of the keyed steps of a region. That of several begins with their kinds.
+
+    Args: shards: the columns that choose the state partition, if there are several. The source's `key=` decides them.
+    """
     texts = "; ".join(map(_state_of, keyed)) or "none"
     if keyed[1:]:
-        return f"{_CHAIN}{', '.join(map(keyed_step_kind, keyed))}: {texts}"
+        return f"{_CHAIN}{', '.join(map(keyed_step_kind, keyed))}: {texts}, in partitions by {', '.join(shards)}"
     return texts + LAST_RECORD if keyed and keyed[0].operation in ("agg", "count") else texts
 
 

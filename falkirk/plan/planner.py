@@ -383,8 +383,7 @@ class _Planner:
             # Readers of internal logs skip late records (falkirk/kafka_client/void.py).
             transactional=is_transactional and not is_internal,
             transactional_letters=is_transactional and is_internal,
-            stateful=draft.frame.keyed,
-            where=where,
+            stateful=draft.frame.keyed, where=where,
             dead_letter_topic=dead,
             joined=draft.joined,
             others=draft.others,
@@ -393,7 +392,8 @@ class _Planner:
             fingerprint=fingerprint(
                 [each.topic.topic for each in draft.sources], output, released_to, dead, draft.node, draft.frame,
                 self.app.state_partitions, keys=output.keys if hop is None else hop.keys, began=draft.began,
-                decided=draft.decided, called=draft.called, keeps_tracebacks=draft.keeps_tracebacks,
+                decided=draft.decided, shards=draft.shards, called=draft.called,
+                keeps_tracebacks=draft.keeps_tracebacks,
             ),
         )  # fmt: skip
         mechanisms.check_twins(region, self.session)

@@ -305,7 +305,7 @@ def _chained_agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -
     if not (frame.sharded_by and frame.data.isStreaming):
         return planned
     of_keys, users = [key_column(key) for key in keys], aggregates_of(aggregates)
-    return replace(planned, data=windows.running(frame.data, of_keys, users, planned.columns, frame.chain))
+    return replace(planned, data=windows.running_aggregates(frame.data, of_keys, users, planned.columns, frame.chain))
 
 
 def _latest(aggregate: LatestValue) -> tuple[Column, str]:

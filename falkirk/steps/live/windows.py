@@ -62,7 +62,7 @@ def result(
     return [*found, *(values.getField(name).alias(name) for name in columns[len(keys) :])]
 
 
-def running(
+def running_aggregates(
     data: DataFrame, keys: Sequence[Column], aggregates: Sequence[Column], results: Sequence[str], chain: Chain
 ) -> DataFrame:
     """Return the updated result of its key for each record, in a query with several keyed steps.

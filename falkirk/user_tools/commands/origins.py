@@ -220,6 +220,9 @@ class Origins:
         nothing: _Values = {"columns": None, "records": [], "looked_at": 0, "has_all": False, "filters": region.filters}
         if region.keyed_step == IN_ORDER:
             return {**nothing, "note": "records of its key come from all partitions, in the order of their times"}
+        if any(kind in _ENDED_BY_OTHERS for kind in region.chain[:-1]):
+            # A later step may have put another value into the column of the result, so that does not tell the key.
+            return {**nothing, "note": "a record of another key may have ended the window before it"}
         if region.keyed_by is None:
             return {**nothing, "note": "its steps compute the key, so its earlier records can't be found without them"}
         source = region.source if at.topic in self._clocks else at.topic

@@ -110,6 +110,9 @@ HOPS: dict[str, tuple[Body, str]] = {
         "withColumns() with a UDF is between them",
     ),
     "a clock": (lambda s: first(s).withColumn("now", F.current_timestamp()).groupBy("id").count(), "is between them"),
+    "a clock in its key": (
+        lambda s: first(s).groupBy("id", F.current_date().alias("day")).count(), "current_date() is between them",
+    ),
 }  # fmt: skip
 
 
@@ -162,3 +165,15 @@ def test_a_changed_chain_is_another_state(of: Callable[..., Plan]) -> None:
     assert kept_of(lambda s: first(s, "id").groupBy("id").agg(F.sum("n").alias("n"))) != chain
     assert kept_of(lambda s: s.groupBy("id").agg(F.sum("n").alias("n"))) != chain
     assert kept_of(lambda s: CHAINS["aggregate"](s).where("n > 7")) == chain
+
+
+def test_a_chain_in_other_state_partitions_is_another_state(plan: Planned) -> None:
+    def keyed_step(*key: str) -> str:
+        (region,) = plan(
+            lambda s: s.groupBy("id", "n").count().groupBy("id", "n").agg(F.max("count").alias("m")),
+            key=list(key), schema=SCHEMA,
+        ).regions  # fmt: skip
+        return region.fingerprint["keyed step"]
+
+    assert keyed_step("id", "n") == keyed_step("n", "id") == keyed_step("id").replace("by id", "by id, n")
+    assert len({keyed_step("id", "n"), keyed_step("id"), keyed_step("n")}) == 3

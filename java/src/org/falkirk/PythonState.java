@@ -84,7 +84,8 @@ public final class PythonState implements Operator {
 
   @Override
   public StructType results(StructType records) {
-    StructType columns = hasLate() ? records.add(late, "binary") : records;
+    StructType columns = records.asNullable(); // the result of a timer has no values of a record
+    if (hasLate()) columns = columns.add(late, "binary");
     return turn == null ? columns : columns.add(turn, "int");
   }
 

@@ -33,7 +33,7 @@ public final class RunningAggregates implements Operator {
 
   @Override
   public StructType results(StructType records) {
-    return records.add(values, aggregates.results());
+    return records.asNullable().add(values, aggregates.results());
   }
 
   @Override

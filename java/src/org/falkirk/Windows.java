@@ -62,7 +62,7 @@ public final class Windows implements Operator {
 
   @Override
   public StructType results(StructType records) {
-    StructType columns = records;
+    StructType columns = records.asNullable(); // the result of a window has no values of a record
     for (var each : COLUMNS.fields()) {
       columns = columns.add(prefix + each.name(), each.dataType());
     }

@@ -5,6 +5,8 @@ import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /** A time row precedes each record that moves the time of its partition in a task. */
@@ -13,6 +15,24 @@ public final class EventTimeTest {
     static final StructType COLUMNS = StructType.fromDDL(
             "id STRING, stamp STRUCT<source: INT, partition: INT, offset: BIGINT>, time BIGINT,"
                     + " bad STRUCT<reason: STRING, key: BINARY, value: BINARY>, key STRUCT<id: STRING>");
+
+    /** Records of which a column is never null. A result of an operator that has no value there must still be a row. */
+    static void checkResultsAreRows(Operator operator, Row... records) {
+        StructType columns = new StructType();
+        for (StructField each : COLUMNS.fields()) {
+            columns = columns.add(each.name(), each.dataType(), !each.name().equals("id"));
+        }
+        operator.open(columns, new InMemory());
+        var serializer = ExpressionEncoder.apply(operator.results(columns)).createSerializer();
+        int found = 0;
+        for (Row record : records) {
+            for (Row result : InMemory.all(operator.take(record))) {
+                serializer.apply(result);
+                found += result.isNullAt(0) ? 1 : 0;
+            }
+        }
+        Check.that(found > 0, "a result without a value");
+    }
 
     static Row record(String id, int partition, long offset, long time) {
         Row stamp = RowFactory.create(0, partition, offset);

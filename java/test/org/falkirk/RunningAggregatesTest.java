@@ -30,6 +30,12 @@ public final class RunningAggregatesTest {
         Check.equal(shown(opened(tables.copy()), EventTimeTest.record("a", 0, 2, 8)), "0.2 3 8");
     }
 
+    public void aColumnThatIsNeverNullHasNoValueInAResult() {
+        RunningAggregates operator =
+                new RunningAggregates(EventTimeTest.NAMES, "key", "values", WindowsTest.aggregates());
+        EventTimeTest.checkResultsAreRows(operator, EventTimeTest.record("a", 0, 0, 7));
+    }
+
     public void aBadRecordPasses() {
         InMemory tables = new InMemory();
         Check.equal(shown(opened(tables), EventTimeTest.bad(1, 4)), "1.4");

@@ -29,6 +29,14 @@ public final class StateTimesTest {
         return made;
     }
 
+    public void aTimerMayGiveAResultWithoutAValueOfAKeyThatIsNeverNull() {
+        StructType records = new StructType().add("request", "binary").add("key0", "string", false);
+        StateTimes times = new StateTimes(EventTimeTest.NAMES, DELAY, -1, true);
+        StructType results =
+                new PythonState("request", "key", "stamp", null, times, "late", "turn").results(records);
+        Check.equal(results, StructType.fromDDL("request BINARY, key0 STRING, late BINARY, turn INT"));
+    }
+
     public void statesExpireAsInAPlainModel() {
         for (int seed = 0; seed < SEEDS; seed++) {
             Random random = new Random(seed);

@@ -93,6 +93,11 @@ public final class WindowsTest {
         return found;
     }
 
+    public void aColumnThatIsNeverNullHasNoValueInAResult() {
+        Windows operator = new Windows(EventTimeTest.NAMES, "key", "w", spec(KINDS[0], true));
+        EventTimeTest.checkResultsAreRows(operator, EventTimeTest.record("a", 0, 0, 5));
+    }
+
     public void aWindowClosesWhenTheWatermarkReachesItsEnd() {
         Windows operator = opened(spec(KINDS[0], false), new InMemory());
         Check.equal(results(operator, EventTimeTest.record("a", 0, 0, 5)), List.of());
