@@ -6,7 +6,7 @@ from typing import Any
 
 from falkirk.declare.cut import SPAN_S_MAX
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import Node, Step, alias_of, is_ordered, roots_of, steps_since, timed_by
+from falkirk.declare.nodes import Node, Step, alias_of, is_ordered, joined_by, roots_of, steps_since
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.watermark import Watermark, interval_text
 from falkirk.declare.windows import unchanged
@@ -112,7 +112,7 @@ def join_of(
 
     Raises: DefinitionError: as `timed_join`.
     """
-    timed = [timed_by(node) for node in both]
+    timed = [joined_by(node) for node in both]
     first, second = (None if step is None else step.arguments[0] for step in timed)
     names = (alias_of(both[0]), alias_of(both[1]))
     made = declared_join(on, how, within, names, (first, second), where, as_of=as_of)

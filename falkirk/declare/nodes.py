@@ -139,13 +139,18 @@ def is_ordered(step: Step) -> bool:
     return step.operation == "stateful" and "order" in step.arguments[1]
 
 
-def timed_by(node: Node) -> Step | None:
-    """Return the `withWatermark` whose event time holds after a node."""
-    while isinstance(node, Step) and node.operation not in WITHOUT_TIME:
+def timed_by(node: Node, without: frozenset[str] = WITHOUT_TIME) -> Step | None:
+    """Return the `withWatermark` whose event time holds after a node. Args: without: the steps behind which it ends."""
+    while isinstance(node, Step) and node.operation not in without:
         if node.operation == "withWatermark":
             return node
         node = node.parent
     return None
+
+
+def joined_by(node: Node) -> Step | None:
+    """Return the `withWatermark` by whose time a stream may be joined: no step with a state comes in between."""
+    return timed_by(node, WITHOUT_TIME | {"dropDuplicates"})
 
 
 def clocked_by(node: Node) -> Step | None:

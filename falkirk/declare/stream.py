@@ -14,7 +14,7 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.grouped import GroupedStream
 from falkirk.declare.joins import are_names, invalid, join_of
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import CLOCKED, LOOKUP, Node, SourceNode, Step, timed_by
+from falkirk.declare.nodes import CLOCKED, LOOKUP, Node, SourceNode, Step, joined_by
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.states import order_of, timed_options, watermark_of
 from falkirk.declare.unknown_methods import refuse_method
@@ -177,7 +177,7 @@ class Stream:
         if not isinstance(other, Stream):
             raise NOT_A_STREAM.error(where=where, operation="join", name=type(other).__name__)
         both = (self._node, other.node)
-        if [timed_by(node) for node in both] == [None, None] and are_names(on) and how == "inner":
+        if [joined_by(node) for node in both] == [None, None] and are_names(on) and how == "inner":
             return self._then("join", other, on, {"time": time, "within": within})
         if time is not None:
             raise invalid(where, "time= is the column of withWatermark()")

@@ -61,9 +61,11 @@ def test_the_text_of_a_duration_names_no_other(duration_us: int, text: str) -> N
 
 
 def test_without_event_time_an_inner_join_by_names_is_that_of_batches() -> None:
-    made = SHOWN.join(CLICKS, "id", time="at", within="1 minute")
-    assert isinstance(made.node, Step)
-    assert made.node.operation == "join"
+    once = [each.dropDuplicates(["id"]) for each in TIMED]  # their times serve another such step, and no join
+    for left, right in ((SHOWN, CLICKS), (once[0], CLICKS), (SHOWN, once[1]), (once[0], once[1])):
+        made = left.join(right, "id", time="at", within="1 minute")
+        assert isinstance(made.node, Step)
+        assert made.node.operation == "join"
 
 
 @pytest.mark.parametrize(
