@@ -14,7 +14,6 @@ from falkirk.kafka_client.connection import Connection
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.supervision.query import run_here
 from falkirk.spark_setup.broker import Broker
-from falkirk.testing import run
 from falkirk.user_tools.commands.judge import LiveJudge
 from falkirk.user_tools.commands.judge_places import output_place
 from tests.integration.live import Wire
@@ -114,6 +113,3 @@ def test_what_reads_no_ids_refuses_such_a_sink(spark: "SparkSession") -> None:
     assert refused.value.condition == "NOT_CHECKABLE"
     (batch,) = plan_application(choosing("id, n", live=False), spark, "deadbeef").batches
     assert output_place(app.sinks["out"].to, batch, spark, connection) == "its values have ids of a schema registry"
-    with pytest.raises(DefinitionError, match="writes with a schema registry") as unsuitable, run(app):
-        pass
-    assert unsuitable.value.condition == "APPLICATION_UNSUITABLE"
