@@ -18,7 +18,7 @@ from falkirk.kafka_client.void import Void
 from falkirk.plan.region import Region
 from falkirk.runtime.spark.attempts import first_attempt_only
 from falkirk.runtime.spark.signed import signed_header
-from falkirk.steps.dataframes.names import BAD, LEAST, STAMP
+from falkirk.steps.dataframes.names import BAD, CO_PARTITIONING, LEAST, STAMP
 from falkirk.steps.live import effects
 from falkirk.steps.live.stamped import Frame, is_good, key_column
 from falkirk.steps.sources import avro, wire, written
@@ -42,8 +42,6 @@ JSON_OPTIONS = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "timeZone": "UTC",
 }
-#: Marks the failure of a task if the topic was not partitioned as declared.
-CO_PARTITIONING = "FALKIRK_CO_PARTITIONING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +238,8 @@ def _hops(region: Region) -> tuple[int, ...]:
 def _co_partitioned(topic: Column, newest: Column, text: str) -> Column:
     """Fail the task if records of one key came from two partitions, because their order would not be reproducible.
 
-    Args: newest: the place of the newest record. `LEAST` is another place of the key's records, if there is one.
+    Args: newest: the place of the newest record. It is the greatest, since a stamp begins with it. (A `groupBy` in a
+        query has its own check.)
     """
     split = is_good() & (F.col(LEAST) != newest)
     fields = [F.col(LEAST), newest, F.substring(text, 1, 200)]

@@ -1,7 +1,6 @@
 """Names: Falkirk's own columns in frames."""
 
-#: The stamp of a record; the reason why a record is bad, with the raw record; another place of a key's
-#: records if there is one, and otherwise the newest one's.
+#: The stamp of a record; the reason why a record is bad, with the raw record; the least partition of a key's records.
 STAMP, BAD, LEAST = "__falkirk_stamp", "__falkirk_bad", "__falkirk_least"
 #: The timestamp that a record has in Kafka; its event time in microseconds; the time of its partition, see event_time.
 ARRIVED, TIME, GREATEST = "__falkirk_arrived", "__falkirk_time", "__falkirk_greatest"
@@ -13,6 +12,8 @@ TIMER = "__falkirk_timer"
 VIEWS = "__falkirk_views"
 #: A text that does not fit a schema, beside the columns of that schema.
 CORRUPT = "__falkirk_corrupt"
+#: Marks the failure of a task if the topic was not partitioned as declared.
+CO_PARTITIONING = "FALKIRK_CO_PARTITIONING"
 OUR_COLUMNS = (STAMP, BAD, LEAST, ARRIVED, TIME, GREATEST, VIEWS)
 #: The prefix of the names of all these columns.
 PREFIX = "__falkirk"

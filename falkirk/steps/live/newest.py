@@ -8,14 +8,14 @@ are numbers, and cost little. They show if one of these assumptions is wrong.
 As text, an expression is one call to the JVM.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from falkirk.steps.dataframes.names import BAD, LEAST, STAMP
+from falkirk.steps.dataframes.names import BAD, CO_PARTITIONING, LEAST, STAMP, quoted
 
 _NEWEST, _MOST, _OFFSET = "__falkirk_newest", "__falkirk_most", "__falkirk_offset"
-#: The stamp of the newest record, in the state.
-STAMP_OF_NEWEST = f"{_NEWEST}.{STAMP}"
 
 
 def of_key(data: DataFrame, place: str, latest: list[Column]) -> list[Column]:
@@ -31,17 +31,22 @@ def of_key(data: DataFrame, place: str, latest: list[Column]) -> list[Column]:
     return [F.last(record).alias(_NEWEST), least, *[F.expr(f"{number} AS {name}") for name, number in numbers.items()]]
 
 
-def order_checked(data: DataFrame) -> DataFrame:
-    """Return the rows of `of_key`. In a query, the task fails if the last record of a key has not the greatest offset.
+def order_checked(data: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the rows of `of_key`. In a query, the task fails if the records of a key have no order that lasts.
 
-    Records of several places have an error of their own (`other_place`).
+    They come from two places, or Spark gave them in another order. The barrier looks at the newest record alone, so
+    this comes before it.
+
+    Args: keys: the columns of the key.
     """
     if not data.isStreaming:
         return data
-    last = f"{STAMP_OF_NEWEST}.offset"
-    told = f"concat('Spark gave the records of a key in another order: offset ', {last}, ' after ', {_OFFSET})"
-    in_order = f"{LEAST} <> {_MOST} OR {last} = {_OFFSET}"
-    return data.where(f"CASE WHEN {in_order} THEN true ELSE CAST(raise_error({told}) AS BOOLEAN) END")
+    key = f"to_json(struct({', '.join(map(quoted, keys))}))"
+    split = f"concat_ws('|', '{CO_PARTITIONING}', {LEAST}, {_MOST}, substring({key}, 1, 200))"
+    last = f"{_NEWEST}.{STAMP}.offset"
+    order = f"concat('Spark gave the records of a key in another order: offset ', {last}, ' after ', {_OFFSET})"
+    told = f"CASE WHEN {LEAST} <> {_MOST} THEN {split} WHEN {last} <> {_OFFSET} THEN {order} END"
+    return data.where(f"CASE WHEN {told} IS NULL THEN true ELSE CAST(raise_error({told}) AS BOOLEAN) END")
 
 
 def latest(place: int) -> Column:
@@ -52,13 +57,3 @@ def latest(place: int) -> Column:
 def ours() -> list[Column]:
     """Return the stamp of the newest record, and its reason if it is bad."""
     return [F.expr(f"{_NEWEST}.{name} AS {name}") for name in (STAMP, BAD)]
-
-
-def other_place(data: DataFrame, newest: str) -> Column:
-    """Return another place of the key's records if there is one, and otherwise the newest one's.
-
-    Args: newest: its place, as an expression.
-    """
-    if not data.isStreaming:  # the newest one's is the greatest, since a stamp begins with it
-        return F.col(LEAST)
-    return F.expr(f"CASE WHEN {LEAST} = {newest} THEN {_MOST} ELSE {LEAST} END AS {LEAST}")

@@ -78,11 +78,12 @@ class Frame:
     @property
     def place(self) -> Column:
         """The partition of a row's record, as a number. That of several sources has the source before it."""
-        return F.expr(self.place_of(STAMP))
+        return F.expr(self.place_text)
 
-    def place_of(self, stamp: str) -> str:
-        """The same as an expression, for the stamp in a column."""
-        return f"{stamp}.source * {PLACES_OF_SOURCE}L + {stamp}.partition" if self.several else f"{stamp}.partition"
+    @property
+    def place_text(self) -> str:
+        """The same as text."""
+        return f"{STAMP}.source * {PLACES_OF_SOURCE}L + {STAMP}.partition" if self.several else f"{STAMP}.partition"
 
     @property
     def chain(self) -> Chain:
@@ -286,16 +287,16 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
     lane = F.when(is_good(), F.lit(-1)).otherwise(frame.place).alias(_LANE)
     latest = [_latest(a) for a in aggregates if isinstance(a, LatestValue)]
     # One aggregate for all that comes from the newest record: less state, and a shorter pause at a checkpoint.
-    told = newest.of_key(frame.data, frame.place_of(STAMP), [column for column, _ in latest])
+    told = newest.of_key(frame.data, frame.place_text, [column for column, _ in latest])
     users = [F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, LatestValue)]
     data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(*users, *told)
     names = data.columns
-    data = newest.order_checked(data.where(always_and_needs(data, names[len(keys) + 1 :])))
+    data = data.where(always_and_needs(data, names[len(keys) + 1 :]))
+    data = newest.order_checked(data, names[: len(keys)])
     grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -len(told)])
     picked = (newest.latest(i).alias(name) for i, (_, name) in enumerate(latest))
     ordered = [next(picked) if isinstance(a, LatestValue) else F.col(f"`{next(others)}`") for a in aggregates]
-    place = newest.other_place(data, frame.place_of(newest.STAMP_OF_NEWEST))
-    data = data.select(*[F.col(f"`{name}`") for name in grouped], *ordered, *newest.ours(), place)
+    data = data.select(*[F.col(f"`{name}`") for name in grouped], *ordered, *newest.ours(), LEAST)
     return replace(frame, data=data, keyed=True, grouped_by=tuple(grouped))
 
 

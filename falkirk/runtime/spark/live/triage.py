@@ -19,7 +19,7 @@ from falkirk.platform.disk import is_full
 from falkirk.runtime.spark.causes import FAILED_EXPRESSION, with_causes
 from falkirk.runtime.spark.context import Context
 from falkirk.runtime.spark.live.region import LiveRegion
-from falkirk.runtime.spark.rows import CO_PARTITIONING
+from falkirk.steps.dataframes.names import CO_PARTITIONING
 from falkirk.steps.dataframes.user_function import FAILED
 from falkirk.steps.live.stamped import PLACES_OF_SOURCE
 
