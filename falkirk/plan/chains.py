@@ -9,6 +9,7 @@ name, so no keyed step follows it in its region.
 
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from falkirk.declare.nodes import Step, steps_of
@@ -39,9 +40,9 @@ def _against(draft: Draft, step: Step, keys: tuple[Any, ...]) -> str | None:
     reason = "they are over several topics" if draft.joined is not None or draft.others else (
         against_steps((*before, step))
     )  # fmt: skip
-    if reason is None and draft.unkeyed is not None:
+    if reason is None and draft.unkeyed is not None and draft.kept is not None:
         last = next(each for each in reversed(before) if each.operation in KEYED)
-        reason = _of_values(draft.unkeyed, draft.frame, keys) or _of_aggregates(draft.unkeyed, last)
+        reason = _of_values(draft.kept, draft.frame, keys) or _of_aggregates(draft.unkeyed, last)
         reason = reason or _of_aggregates(draft.frame, step)
     return None if reason is None else f"it and a step with a state before it can't be in one live query: {reason}"
 
@@ -49,7 +50,7 @@ def _against(draft: Draft, step: Step, keys: tuple[Any, ...]) -> str | None:
 def _of_values(before: Frame, after: Frame, keys: tuple[Any, ...]) -> str | None:
     """Return what may differ in a replay between two keyed steps. The clock would stand still there.
 
-    Args: keys: of the second step, which are computed there, too.
+    Args: before: after the first step. after, keys: before the second one, and its key, which is computed there, too.
     """
     computed = [key_column(key) for key in keys if not isinstance(key, str)]
     last = after.data.select("*", *computed) if computed else after.data
@@ -65,6 +66,8 @@ def _of_aggregates(frame: Frame, step: Step) -> str | None:
     try:
         with quiet():
             aggregates_for_java(frame.data, aggregates_of(aggregates))
+    except AnalysisException:  # with its key the step has passed the analysis
+        return "an aggregate contains a column of its key"
     except SPARK_ERRORS as error:
         return first_line(error)
     return None

@@ -1,10 +1,11 @@
 """Drafts: regions while the planner cuts them, and the logs between them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from falkirk.declare.nodes import Node, SourceNode
+from falkirk.declare.nodes import Node, SourceNode, Step
+from falkirk.plan.fingerprint import KEYED
 from falkirk.plan.live_determinism import LiveDifferences
 from falkirk.plan.reasons import Undetermined
 from falkirk.plan.unit import numbered_sources
@@ -57,8 +58,8 @@ class Draft:
     `joined`: the source of the right side of its join. `others`: the sources that unions add, in the order of their
     numbers. `united`: the formulas of the sides of its unions.
     `ordered_by`: the sequencer hop that it reads and does not share. A second hop would have another order.
-    `unkeyed`: the frame before its newest keyed step. `is_chain`: it has several. `sharded_by`: see `Chain` of
-    falkirk/steps/live/event_time.py. `shards`: the names of these columns.
+    `unkeyed`, `kept`: the frames before and after its newest keyed step. `is_chain`: it has several.
+    `sharded_by`: see `Chain` of falkirk/steps/live/event_time.py. `shards`: the names of these columns.
     `called`: the UDFs of its steps. `keeps_tracebacks`: its keyed step comes after one of them.
     `keyed_by`: the columns of its log by which its keyed step groups; None: it has none, or its steps compute the key.
     """
@@ -81,6 +82,7 @@ class Draft:
     united: tuple[str, ...] = ()
     keyed_by: tuple[str, ...] | None = None
     unkeyed: Frame | None = None
+    kept: Frame | None = None
     sharded_by: tuple[int, ...] = ()
     shards: tuple[str, ...] = ()
     is_chain: bool = False
@@ -105,6 +107,12 @@ class Draft:
         read = [self.began.get(ids.get(key, -1)) if isinstance(key, str) else None for key in keys]
         named = tuple(name for name in read if name is not None)
         self.keyed_by = named if len(named) == len(read) else None
+
+    def note_step(self, step: Step, frame: Frame) -> None:
+        """Note the next step and the frame after it."""
+        self.frame, self.node = frame, replace(step, parent=self.node)
+        if step.operation in KEYED:
+            self.kept = frame
 
     @property
     def undetermined(self) -> Undetermined | None:

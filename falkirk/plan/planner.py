@@ -291,8 +291,7 @@ class _Planner:
             grouped = event_time.timed_keys(before, step)
             event_time.check_keyed_step(before, step, processor, grouped, chains.needs_hop(draft, step, grouped))
             draft.note_key(grouped)
-        draft.frame = frames.apply(before, step) if after is None else after
-        draft.node = replace(step, parent=draft.node)
+        draft.note_step(step, frames.apply(before, step) if after is None else after)
         if step.operation in DECIDING:
             decided = deciding_formulas(draft.frame.data, event_time.deciding_columns(step, draft.frame), draft.began)
             draft.decided = "; ".join([decided, *draft.united, *([draft.decided] if draft.is_chain else [])])

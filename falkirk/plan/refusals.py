@@ -31,7 +31,8 @@ _NOT_LIVE = {
     DISTINCT: ("an aggregate of distinct values", "Use approx_count_distinct(), or a batch (fk.Eager())."),
     "MonotonicallyIncreasingID": ("monotonically_increasing_id()", "Use uuid(), or number the records upstream."),
 }
-#: In a stream these are the time of the batch, which Spark does not support inside an aggregate.
+#: In a stream these are the time of the batch, which Spark does not support inside an aggregate. In windows they would
+#: be the time of the start (Aggregates.java).
 _BATCH_TIMES = ("CurrentTimestamp", "CurrentDate", "LocalTimestamp")
 
 
@@ -48,8 +49,11 @@ def check_live_step(before: Frame, step: Step, had: Counter[str], has: Counter[s
     for name, (what, instead) in _NOT_LIVE.items():
         if has[name] > had[name]:
             raise invalid_step(step, f"{what} can't run live", instead)
-    if step.operation == "agg" and any(has[name] > had[name] for name in _BATCH_TIMES):
-        keyless = operations(frames.apply(before, replace(step, arguments=((), step.arguments[1]))).data)
+    if step.operation in ("agg", "windows") and any(has[name] > had[name] for name in _BATCH_TIMES):
+        if step.operation == "agg":
+            keyless = operations(frames.apply(before, replace(step, arguments=((), step.arguments[1]))).data)
+        else:
+            keyless = operations(before.data.agg(*frames.aggregates_of(step.arguments[1])))
         if any(keyless[name] > had[name] for name in _BATCH_TIMES):
             instead = 'Put it into a column first: withColumn("now", F.current_timestamp()).'
             raise invalid_step(step, "the current time can't stand inside an aggregate", instead)

@@ -113,6 +113,21 @@ HOPS: dict[str, tuple[Body, str]] = {
     "a clock in its key": (
         lambda s: first(s).groupBy("id", F.current_date().alias("day")).count(), "current_date() is between them",
     ),
+    "a key in an aggregate": (
+        lambda s: first(s).groupBy("id").agg(F.concat("id", F.count("*").cast("string")).alias("x")),
+        "an aggregate contains a column of its key",
+    ),
+    "a random value in the last aggregation": (
+        lambda s: first(s).groupBy("id").agg(F.count("*").alias("n"), F.expr("uuid()").alias("u")),
+        "uuid() can't be among aggregates that are computed record by record",
+    ),
+    "a random value that is added to an aggregate": (
+        lambda s: first(s).groupBy("id").agg((F.sum("n") + F.rand()).alias("r")), "rand() can't be among aggregates",
+    ),
+    "a random value in the first aggregation": (
+        lambda s: s.groupBy("id", "n").agg(F.count("*").alias("c"), F.expr("uuid()").alias("u")).groupBy("id").count(),
+        "uuid() can't be among aggregates",
+    ),
 }  # fmt: skip
 
 
@@ -133,6 +148,24 @@ def test_an_aggregate_that_can_not_be_computed_record_by_record_has_a_hop(
 
     monkeypatch.setattr(chains, "aggregates_for_java", refused)
     assert hop(of(CHAINS["count"]))[2].endswith("before it can't be in one live query: no such aggregate")
+
+
+#: Programs whose first step gives results that may differ in a replay.
+DIFFERENT: dict[str, Body] = {
+    "an aggregate": lambda s: (
+        s.groupBy("id", "n").agg(F.collect_set("parts").alias("all")).groupBy("id").agg(F.max(F.size("all")).alias("m"))
+    ),
+    "a key": lambda s: (
+        s.groupBy("id", F.current_date().alias("day")).count().groupBy("id").agg(F.max("day").alias("m"))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_the_first_step_is_not_between_the_steps(of: Callable[..., Plan], name: str) -> None:
+    made = of(DIFFERENT[name])
+    (region,), (promise,) = made.regions, promises_of(made)
+    assert (region.hop, region.sharded_by, promise.release) == (None, (0,), "behind a checkpoint")
 
 
 #: Programs whose second step with event time can't be in the region of the first one.

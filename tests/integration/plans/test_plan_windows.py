@@ -10,7 +10,7 @@ import falkirk as fk
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from tests.integration.planning import names, refused
+from tests.integration.planning import line_of, names, refused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -100,6 +100,25 @@ def test_windows_of_other_columns_and_other_modes_are_refused(planned: Planned) 
         lambda s: timed(s).groupBy(window(), "id").agg(F.count_distinct("n").alias("n")), "STEP_INVALID", "distinct"
     )
     rejected(lambda s: timed(s).groupBy(F.window("at", "1 foo"), "id").count(), "STEP_INVALID", "foo")
+
+
+@pytest.mark.parametrize("key", ["id", None])
+@pytest.mark.parametrize("random", ["uuid()", "concat(rand(), sum(n))"])
+def test_windows_with_random_values_are_refused_on_both_engines(plan: Planned, key: str | None, random: str) -> None:
+    def body(stream: fk.Stream) -> fk.Stream:
+        return timed(stream).groupBy(window(), "id").agg(F.expr(random).alias("x"))  # refused
+
+    error = refused(lambda: plan(body, key=key, schema=SCHEMA), "STEP_INVALID", line=line_of(__file__, "refused"))
+    assert "() can't be among aggregates that are computed record by record. A later step can add it" in str(error)
+
+
+def test_the_current_time_is_part_of_a_key_but_not_of_the_aggregates(planned: Planned) -> None:
+    def body(stream: fk.Stream) -> fk.Stream:
+        return timed(stream).groupBy(window(), "id").agg(F.current_timestamp().alias("now"))  # clock
+
+    error = refused(lambda: planned(body), "STEP_INVALID", line=line_of(__file__, "clock"))
+    assert "the current time can't stand inside an aggregate" in str(error)
+    planned(lambda s: timed(s).groupBy(window(), "id", F.current_date().alias("day")).agg(F.max("n").alias("m")))
 
 
 def test_mistakes_are_reported_at_their_line(planned: Planned) -> None:

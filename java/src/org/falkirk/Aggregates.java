@@ -63,18 +63,18 @@ public final class Aggregates implements Serializable {
   /**
    * Return the aggregates of an optimised plan: an aggregation of all rows of a relation.
    *
-   * @throws IllegalArgumentException if the plan has distinct values, or something besides the aggregation
+   * @throws IllegalArgumentException if the plan has distinct or random values, or something besides the aggregation
    */
   public static Aggregates of(LogicalPlan plan) {
     var found = PhysicalAggregation.unapply(plan);
-    if (found.isEmpty() || !Scala.list(found.get()._1()).isEmpty()) throw unsuitable(plan);
+    if (found.isEmpty() || !Scala.list(found.get()._1()).isEmpty()) throw unsuitable();
     LogicalPlan read = found.get()._4();
     List<NamedExpression> inputs = new ArrayList<>(Scala.<Attribute>list(read.output()));
     if (read instanceof Project prepared) {
       inputs = Scala.list(prepared.projectList());
       read = prepared.child();
     }
-    if (!(read instanceof LeafNode)) throw unsuitable(plan);
+    if (!(read instanceof LeafNode)) throw unsuitable();
     return of(Scala.list(found.get()._2()), Scala.list(found.get()._3()), inputs);
   }
 
@@ -82,18 +82,31 @@ public final class Aggregates implements Serializable {
       List<AggregateExpression> functions, List<NamedExpression> results, List<NamedExpression> inputs) {
     for (AggregateExpression each : functions) {
       if (each.isDistinct()) {
-        throw new IllegalArgumentException("Windows have no aggregates of distinct values, such as " + each.sql() + ".");
+        throw new IllegalArgumentException(
+            "aggregates of distinct values can't be computed record by record, such as " + each.sql() + ".");
       }
     }
     Map<Long, Attribute> columns = new LinkedHashMap<>();
     for (NamedExpression each : inputs) {
       Scala.<Attribute>list(((Expression) each).references()).forEach(one -> columns.put(one.exprId().id(), one));
     }
+    for (List<NamedExpression> several : List.of(inputs, results)) {
+      several.forEach(each -> refuseRandom((Expression) each));
+    }
     return new Aggregates(functions, results, inputs, new ArrayList<>(columns.values()));
   }
 
-  private static IllegalArgumentException unsuitable(LogicalPlan plan) {
-    return new IllegalArgumentException("Windows can't compute these aggregates record by record: " + plan + ".");
+  /** Refuse random values. Their expressions have a state of a task, which no replay would find again. */
+  private static void refuseRandom(Expression expression) {
+    if (expression.deterministic()) return;
+    Scala.<Expression>list(expression.children()).forEach(Aggregates::refuseRandom);
+    throw new IllegalArgumentException(
+        expression.prettyName() + "() can't be among aggregates that are computed record by record. "
+            + "A later step can add it, such as withColumn().");
+  }
+
+  private static IllegalArgumentException unsuitable() {
+    return new IllegalArgumentException("these aggregates can't be computed record by record.");
   }
 
   /** Return the columns of the results. All their parts may be null, as in a state or a log that is read again. */

@@ -2,6 +2,12 @@ package org.falkirk;
 
 import java.util.List;
 import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Length;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.Uuid;
+import scala.Option;
 
 /** Each record gives the updated aggregates of its key; bad records pass; a key is in one source partition. */
 public final class RunningAggregatesTest {
@@ -34,6 +40,17 @@ public final class RunningAggregatesTest {
         RunningAggregates operator =
                 new RunningAggregates(EventTimeTest.NAMES, "key", "values", WindowsTest.aggregates());
         EventTimeTest.checkResultsAreRows(operator, EventTimeTest.record("a", 0, 0, 7));
+    }
+
+    public void aRandomValueIsRefused() {
+        Expression random = new Length(new Uuid(Option.apply((Object) 1L)));
+        NamedExpression named = new Alias(
+                random, "id", NamedExpression.newExprId(), Scala.seq(List.of()), Option.empty(), Scala.seq(List.of()));
+        for (boolean isInput : new boolean[] {true, false}) {
+            IllegalArgumentException error = Check.thrown(IllegalArgumentException.class, () -> Aggregates.of(
+                    List.of(), isInput ? List.of() : List.of(named), isInput ? List.of(named) : List.of()));
+            Check.that(error.getMessage().startsWith("uuid() can't be among aggregates"), error.getMessage());
+        }
     }
 
     public void aBadRecordPasses() {
