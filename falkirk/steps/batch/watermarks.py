@@ -25,8 +25,9 @@ from falkirk.steps.batch.call import LETTER_SCHEMA, Call, current
 from falkirk.steps.batch.python import KIND
 from falkirk.steps.dataframes.names import AGE, GREATEST, OUR_COLUMNS, STAMP, TIME
 from falkirk.steps.live import windows
+from falkirk.steps.live.aggregates import aggregates_of
 from falkirk.steps.live.event_time import LATE, as_key, unfit
-from falkirk.steps.live.stamped import Frame, aggregates_of, key_column
+from falkirk.steps.live.stamped import Frame, key_column
 
 _TIMES = StructType(
     [StructField("source", StringType()), StructField("partition", IntegerType()), StructField("time", LongType())]
