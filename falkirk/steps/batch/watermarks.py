@@ -223,7 +223,7 @@ def of_windows(
     if depth is None:
         return parts["result"].select(*columns)
     moves = None if mode == "update" else times.rows.select(STAMP, (F.col(GREATEST) - watermark.delay_us).alias("upto"))
-    return window_stamps.stamped(parts["result"], moves, depth).select(*columns, STAMP)
+    return window_stamps.stamped_windows(parts["result"], moves, depth).select(*columns, STAMP)
 
 
 def _with_after(call: Call, rows: DataFrame, times: Times, *, is_own: bool) -> DataFrame:

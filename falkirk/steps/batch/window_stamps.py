@@ -16,11 +16,11 @@ _NEWEST, _BYTES = "__falkirk_newest", "__falkirk_bytes"
 
 
 def newest() -> Column:
-    """Return a further aggregate that `stamped` needs: the stamp of the newest record in a window."""
+    """Return a further aggregate that `stamped_windows` needs: the stamp of the newest record in a window."""
     return F.max(F.col(STAMP)).alias(_NEWEST)
 
 
-def stamped(results: DataFrame, moves: DataFrame | None, depth: int) -> DataFrame:
+def stamped_windows(results: DataFrame, moves: DataFrame | None, depth: int) -> DataFrame:
     """Return results with their stamps, which have one sub-index more than those of the records.
 
     Args: results: with the columns key, end and values, from one partition of a source. moves: the stamps of the
