@@ -127,23 +127,29 @@ def chains_after_windows(app: fk.App, topic: Topic) -> None:
     """Have keyed steps that get the results of windows, whose order they need."""
     clicks(app, "views", topic)
 
-    def counts(views: fk.Stream, mode: str) -> fk.Stream:
-        paged = views.withColumn("page", F.expr("concat(repeat('x', n % 3), n % 5)"))
-        grouped = paged.withWatermark("at", f"{DELAY_S} seconds").groupBy(F.window("at", "6 seconds"), "id", "page")
+    def paged(views: fk.Stream) -> fk.Stream:
+        return views.withColumn("page", F.expr("concat(repeat('x', n % 3), n % 5)")).withWatermark(
+            "at", f"{DELAY_S} seconds"
+        )
+
+    def counts(pages: fk.Stream, mode: str) -> fk.Stream:
+        grouped = pages.groupBy(F.window("at", "6 seconds"), "id", "page")
         return grouped.outputMode(mode).agg(F.count("*").alias("count"), F.sum("n").cast("int").alias("n"))
 
     @app.stream(SOON)
     def newest(views: fk.Stream) -> fk.Stream:
         sums = (F.sum("count").alias("count"), F.sum("n").alias("n"), fk.latest_value("page"))
-        return counts(views, "update").groupBy("id").agg(*sums)
+        return counts(paged(views), "update").groupBy("id").agg(*sums)
 
     @app.stream(SOON)
     def last(views: fk.Stream) -> fk.Stream:
-        return counts(views, "append").groupBy("id").agg(fk.latest_value("page"), F.sum("n").alias("n"))
+        kept = paged(views).dropDuplicates(["id", "page"]).explode(F.array("page", F.lit("y")), "of")
+        several = kept.select("id", "at", "n", F.concat("of", "page").alias("page"))
+        return counts(several, "append").groupBy("id").agg(fk.latest_value("page"), F.sum("n").alias("n"))
 
     @app.stream(SOON)
     def folded(views: fk.Stream) -> fk.Stream:
-        rows = counts(views, "append").selectExpr("id", "window.start AS at", "n")
+        rows = counts(paged(views), "append").selectExpr("id", "window.start AS at", "n")
         return rows.stateful(chained, key="id", state="seen INT", returns=RETURNS)
 
     for name, stream in {"newest": newest, "last": last, "folded": folded}.items():
