@@ -13,6 +13,9 @@ from falkirk.errors.conditions.registry import REGISTRY_INVALID, REGISTRY_MISPLA
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.kafka_client.secret import Secret
 
+#: The bytes before the content of a value in the wire format.
+PREFIX_BYTES = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Registry:

@@ -10,7 +10,6 @@ name, so no keyed step follows it in its region.
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F
 
 from falkirk.declare.nodes import Step, steps_of
 from falkirk.errors.spark import SPARK_ERRORS, first_line
@@ -18,7 +17,8 @@ from falkirk.plan.draft import Draft
 from falkirk.plan.fingerprint import KEYED
 from falkirk.plan.keyed_steps import against_steps
 from falkirk.steps.dataframes.quiet import quiet
-from falkirk.steps.live.stamped import Frame, aggregates_of, key_column
+from falkirk.steps.live.aggregates import aggregates_of, grouping_of
+from falkirk.steps.live.stamped import Frame, key_column
 from falkirk.steps.live.windows import aggregates_for_java
 from falkirk.steps.static_analysis import determinism
 from falkirk.steps.static_analysis.functions import operation_name
@@ -62,10 +62,9 @@ def _of_aggregates(frame: Frame, step: Step) -> str | None:
     """Return why an aggregation can't be computed record by record. Args: frame: before it."""
     if step.operation not in ("agg", "count"):
         return None
-    aggregates = step.arguments[1] if step.operation == "agg" else [F.count("*").alias("count")]
     try:
         with quiet():
-            aggregates_for_java(frame.data, aggregates_of(aggregates))
+            aggregates_for_java(frame.data, aggregates_of(grouping_of(step.arguments)[1]))
     except AnalysisException:  # with its key the step has passed the analysis
         return "an aggregate contains a column of its key"
     except SPARK_ERRORS as error:

@@ -44,12 +44,14 @@ def replay(
 
 @dataclass(kw_only=True)
 class Replay:
-    """The steps of one epoch. Args: given, processor, keys: see `replay`. times: the times of all partitions, by the
-    watermark that moves them."""
+    """The steps of one epoch. Args: given, processor, keys: see `replay`. has_order: the results of windows have
+    stamps, as in a query; then each source has one partition. times: the times of all partitions, by the watermark that
+    moves them."""
 
     given: Mapping[str, DataFrame]
     processor: DeclaredProcessor
     keys: Mapping[str, Sequence[str]]
+    has_order: bool = False
     times: dict[int, Times] = field(default_factory=dict)
 
     def after(self, node: Node) -> Frame:
@@ -110,7 +112,9 @@ class Replay:
         times = self.times[id(watermark)]
         if step.operation == "windows":
             is_own = self._is_in_one_partition(step)
-            return frames.good(watermarks.of_windows(rows, step, planned, watermark, name, times, is_own=is_own))
+            depth = frame.depth if self.has_order and is_own else None
+            made = watermarks.of_windows(rows, step, planned, watermark, name, times, is_own=is_own, depth=depth)
+            return frames.good(made, 0 if depth is None else depth + 1)
         return frames.good(watermarks.first_rows_of_key(rows, step.arguments[0], watermark, name, times), frame.depth)
 
     def _joined(self, step: Step, left: Frame) -> Frame:

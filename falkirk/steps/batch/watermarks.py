@@ -20,13 +20,15 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from falkirk.declare.nodes import Step
 from falkirk.declare.watermark import Expiry, Timers, Watermark
 from falkirk.declare.windows import split_windows
+from falkirk.steps.batch import window_stamps
 from falkirk.steps.batch.ages import AGES, END, Age
 from falkirk.steps.batch.call import LETTER_SCHEMA, Call, current
 from falkirk.steps.batch.python import KIND
 from falkirk.steps.dataframes.names import AGE, GREATEST, OUR_COLUMNS, STAMP, TIME
 from falkirk.steps.live import windows
+from falkirk.steps.live.aggregates import aggregates_of
 from falkirk.steps.live.event_time import LATE, as_key, unfit
-from falkirk.steps.live.stamped import Frame, aggregates_of, key_column
+from falkirk.steps.live.stamped import Frame, key_column
 
 _TIMES = StructType(
     [StructField("source", StringType()), StructField("partition", IntegerType()), StructField("time", LongType())]
@@ -45,10 +47,11 @@ NEVER = -(2**62)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """The times of all partitions, before and after an epoch."""
+    """The times of all partitions, before and after an epoch. `rows`: those that move the times, with `GREATEST`."""
 
     before: DataFrame
     after: DataFrame
+    rows: DataFrame
 
 
 def timed_rows(rows: DataFrame, watermark: Watermark, region: str) -> tuple[DataFrame, Times]:
@@ -86,7 +89,7 @@ def timed_rows(rows: DataFrame, watermark: Watermark, region: str) -> tuple[Data
     newest = found.select(f"{STAMP}.source", f"{STAMP}.partition", F.col(GREATEST).alias("time"))
     after = before.unionByName(newest).groupBy("source", "partition").agg(F.max("time").alias("time"))
     call.keep(slot, after)
-    return found, Times(before=before, after=after)
+    return found, Times(before=before, after=after, rows=found)
 
 
 def first_rows_of_key(
@@ -169,17 +172,27 @@ def aged(
 
 
 def of_windows(
-    rows: DataFrame, step: Step, planned: Frame, watermark: Watermark, region: str, times: Times, *, is_own: bool
+    rows: DataFrame,
+    step: Step,
+    planned: Frame,
+    watermark: Watermark,
+    region: str,
+    times: Times,
+    *,
+    is_own: bool,
+    depth: int | None = None,
 ) -> DataFrame:
     """Return the results of windows. Late rows become dead letters.
 
     Args: rows: of `timed`, with its columns. planned: the frame after the step, by Spark's analysis. region: for the
-        dead letters. times: of `timed`. is_own: all records of a key are in one partition.
+        dead letters. times: of `timed`. is_own: all records of a key are in one partition. depth: how many sub-indexes
+        the stamps of rows have, if results need stamps. Then all rows come from one partition.
     """
     call, (keys, aggregates, mode, _) = current("windows"), step.arguments
     slot, ([window], others) = call.slot("windows"), split_windows(keys)
     records = rows.drop(TIME, GREATEST)
-    spec = windows.spec_of(records, window, watermark, aggregates_of(aggregates), mode)
+    users = [*aggregates_of(aggregates), *([] if depth is None else [window_stamps.newest()])]
+    spec = windows.spec_of(records, window, watermark, users, mode)
     keyed, named = windows.with_key(rows, [key_column(key) for key in others])
     source = F.struct(F.col(f"{STAMP}.source"), F.col(f"{STAMP}.partition"))
     new = keyed.select(
@@ -206,7 +219,11 @@ def of_windows(
     call.reject(parts["letter"])
     call.keep(slot, parts["state"].select("key", *_OPEN.names, "origin"))
     bounds = (F.col("start"), F.col("end"))
-    return parts["result"].select(*windows.result(planned.columns, keys, F.col("key"), bounds, F.col("values")))
+    columns = windows.result(planned.columns, keys, F.col("key"), bounds, F.col("values"))
+    if depth is None:
+        return parts["result"].select(*columns)
+    moves = None if mode == "update" else times.rows.select(STAMP, (F.col(GREATEST) - watermark.delay_us).alias("upto"))
+    return window_stamps.stamped_windows(parts["result"], moves, depth).select(*columns, STAMP)
 
 
 def _with_after(call: Call, rows: DataFrame, times: Times, *, is_own: bool) -> DataFrame:

@@ -35,6 +35,7 @@ from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.steps.dataframes.names import BAD, GREATEST, LEAST, OUR_COLUMNS, PREFIX, STAMP, TIME, VIEWS
 from falkirk.steps.dataframes.quiet import quiet
 from falkirk.steps.live import event_time, newest, windows
+from falkirk.steps.live.aggregates import aggregates_of, grouping_of, latest_of
 from falkirk.steps.live.event_time import Chain
 from falkirk.steps.live.lookups import PlannedView, looked_up
 from falkirk.steps.live.needed import always_and_needs
@@ -285,7 +286,7 @@ def key_column(key: Any) -> Column:
 
 def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
     lane = F.when(is_good(), F.lit(-1)).otherwise(frame.place).alias(_LANE)
-    latest = [_latest(a) for a in aggregates if isinstance(a, LatestValue)]
+    latest = [latest_of(a) for a in aggregates if isinstance(a, LatestValue)]
     # One aggregate for all that comes from the newest record: less state, and a shorter pause at a checkpoint.
     told = newest.of_key(frame.data, frame.place_text, [column for column, _ in latest])
     users = [F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, LatestValue)]
@@ -300,18 +301,14 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
     return replace(frame, data=data, keyed=True, grouped_by=tuple(grouped))
 
 
-def _chained_agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
+def _chained_agg(frame: Frame, *arguments: Any) -> Frame:
     """Return the frame after an aggregation, which may be one of several keyed steps of a query."""
+    keys, aggregates = grouping_of(arguments)
     planned = _agg(frame, keys, aggregates)
     if not (frame.sharded_by and frame.data.isStreaming):
         return planned
     of_keys, users = [key_column(key) for key in keys], aggregates_of(aggregates)
     return replace(planned, data=windows.running_aggregates(frame.data, of_keys, users, planned.columns, frame.chain))
-
-
-def _latest(aggregate: LatestValue) -> tuple[Column, str]:
-    column = F.col(aggregate.column) if isinstance(aggregate.column, str) else aggregate.column
-    return column, aggregate.name
 
 
 def _with_watermark(frame: Frame, watermark: Watermark) -> Frame:
@@ -329,18 +326,6 @@ def _drop_duplicates(frame: Frame, keys: Sequence[str], watermark: Watermark) ->
         frame.data, frame.columns, keys, watermark, is_alone=frame.is_alone, chain=frame.chain
     )
     return replace(frame, data=data.withColumn(LEAST, F.col(f"{STAMP}.partition")), keyed=True)
-
-
-def aggregates_of(aggregates: Sequence[Any]) -> list[Column]:
-    """Return the aggregates of windows as columns. The latest value is that of the greatest stamp."""
-    found = []
-    for each in aggregates:
-        if isinstance(each, LatestValue):
-            column, name = _latest(each)
-            found.append(F.max_by(column, F.col(STAMP)).alias(name))
-        else:
-            found.append(F.expr(each) if isinstance(each, str) else each)
-    return found
 
 
 def _windows(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any], mode: str, watermark: Watermark) -> Frame:
@@ -389,7 +374,7 @@ _OPERATIONS: dict[str, Callable[..., Frame]] = {
     "explode": _explode,
     LOOKUP: _lookup,
     "agg": _chained_agg,
-    "count": lambda frame, keys: _chained_agg(frame, keys, [F.count("*").alias("count")]),
+    "count": _chained_agg,
     "map_rows": _map_rows,
     "stateful": _stateful,
     "withWatermark": _with_watermark,

@@ -26,9 +26,10 @@ from falkirk.declare.windows import Window, split_windows, window_of
 from falkirk.runtime.spark.rows import JSON_OPTIONS
 from falkirk.steps.dataframes.empty import no_rows
 from falkirk.steps.dataframes.names import ARRIVED, BAD, GREATEST, STAMP, TIME
+from falkirk.steps.live.aggregates import aggregates_of
 from falkirk.steps.live.event_time import LATE, as_key, bad, unfit
 from falkirk.steps.live.joins import Matching, join_sides, joined_columns, matching, ours_of, tagged
-from falkirk.steps.live.stamped import Frame, aggregates_of, is_good, key_column
+from falkirk.steps.live.stamped import Frame, is_good, key_column
 from falkirk.steps.live.windows import with_key
 
 _REASON, _PLACE, _KIND = "__falkirk_reason", "__falkirk_place", "__falkirk_kind"

@@ -72,6 +72,7 @@ from falkirk.plan.region import Region
 from falkirk.runtime.spark.rows import JSON_OPTIONS, NOT_WRITTEN, TOO_LARGE
 from falkirk.steps.dataframes.names import BAD, STAMP
 from falkirk.steps.live import stamped as frames
+from falkirk.steps.live.aggregates import grouping_of
 from falkirk.steps.live.stamped import Frame
 from falkirk.user_tools.commands.due import AGGREGATIONS, RegionEvaluation, not_checkable, own_session
 from falkirk.user_tools.commands.due_timed import RegionRows
@@ -357,10 +358,10 @@ def _refuse_unordered(data: DataFrame, model: AggregateModel, sink: DeclaredSink
 
 
 def _keyed(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
-    keys = step.arguments[0]
+    keys, aggregates = grouping_of(step.arguments)
     if not all(isinstance(key, str) for key in keys):
         raise NOT_CHECKABLE_KEY.error(where=step.where)
-    return tuple(keys), step.arguments[1] if step.operation == "agg" else (F.count("*").alias("count"),)
+    return tuple(keys), aggregates
 
 
 def _model(keys: tuple[str, ...], aggregates: Sequence[Any], sink: DeclaredSink) -> tuple[list[Any], AggregateModel]:

@@ -6,15 +6,13 @@ from typing import Any
 
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.registry import Registry
+from falkirk.declare.registry import PREFIX_BYTES, Registry
 from falkirk.errors import FalkirkError
 from falkirk.kafka_client.schema_registry import SchemaRegistry
 from falkirk.theory.ids import LogId
 from falkirk.user_tools.commands.avro_values import decode
 from falkirk.user_tools.commands.records import as_text
 
-#: A value in the wire format of a registry begins with a zero byte and the id of a schema.
-_PREFIX_BYTES = 5
 #: A registry must answer within this time, because somebody waits for the output. One that does not is not asked again.
 _WAIT_S = 2.0
 
@@ -46,8 +44,8 @@ class ShownValues:
         if value is None or topic is None or (topic.format != "avro" and topic.schemas is None):
             return as_text(value)
         schema, number, reason, content = self._declared_of(log, topic), None, "", value
-        if topic.schemas is not None and value[:1] == b"\0" and len(value) >= _PREFIX_BYTES:
-            number, content = int.from_bytes(value[1:_PREFIX_BYTES], "big"), value[_PREFIX_BYTES:]
+        if topic.schemas is not None and value[:1] == b"\0" and len(value) >= PREFIX_BYTES:
+            number, content = int.from_bytes(value[1:PREFIX_BYTES], "big"), value[PREFIX_BYTES:]
         elif topic.schemas is not None:
             schema, reason = None, "without the id of a schema"
         if topic.format != "avro":

@@ -60,6 +60,9 @@ class ChunkSteps:
     def __init__(self, region: Region, session: SparkSession, identity: str) -> None:
         self._region, self._session, self._identity = region, session, identity
         self.spark_reason = needs_chunks(region)
+        operations = [step.operation for step in region.steps()]
+        after_windows = operations[operations.index("windows") + 1 :] if "windows" in operations else []
+        self._has_order = not {*RUNNING, "stateful"}.isdisjoint(after_windows)
         # The operators know only the name and the line.
         self._processor = cast(DeclaredProcessor, region)
 
@@ -89,7 +92,7 @@ class ChunkSteps:
             arrivals += [(name, at, r.timestamp_us) for at, r in of_source if r.timestamp_us != at_us]
         call = _InMemory(epoch, self._session, state or {}, arrivals)
         with calling(call):
-            steps = _Steps(given=given, processor=self._processor, keys=keys)
+            steps = _Steps(given=given, processor=self._processor, keys=keys, has_order=self._has_order)
             results = steps.after(self._region.node).own.localCheckpoint(eager=True)
         found = self._written(results, chunk, incarnation)
         letters = self._letters([*unfit, *call.letters], chunk, first=1 + max((r.stamp[-1] for r in found), default=-1))
@@ -149,6 +152,7 @@ class _Steps(Replay):
             return super().after(node)
         before = self.after(node.parent)
         if node.operation in RUNNING:
+            self._require_stamps(before, node)
             return _running(before, node)
         if STAMP not in before.data.columns:  # after a step with a state
             return self.plain(before, node)
@@ -166,11 +170,8 @@ class _Steps(Replay):
 def _running(frame: Frame, step: Step) -> Frame:
     """Return the frame after a `groupBy` that comes before or after a step with event time."""
     call = current(step.operation)
-    slot, data = call.slot(step.operation), frame.data
-    if STAMP not in data.columns:  # windows that close leave none, and are in their order
-        numbers = F.lit(None), F.lit(0), F.lit(0), F.monotonically_increasing_id()
-        data = data.coalesce(1).withColumn(STAMP, F.struct(*numbers).cast(STAMP_TYPE))
-    made, left = updated(replace(frame, data=data, is_run=True), step, lambda schema: call.before(slot, schema))
+    slot = call.slot(step.operation)
+    made, left = updated(replace(frame, is_run=True), step, lambda schema: call.before(slot, schema))
     call.keep(slot, left)
     return good(made.data.drop(BAD, LEAST), frame.depth)
 

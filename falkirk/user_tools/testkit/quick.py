@@ -42,6 +42,7 @@ from falkirk.steps.dataframes.schemas import own_schema
 from falkirk.steps.dataframes.user_function import Fit, results_of
 from falkirk.steps.differential.expressions import Steps, Unsuitable
 from falkirk.steps.live import stamped as frames
+from falkirk.steps.live.aggregates import grouping_of
 from falkirk.steps.live.python_steps import schema_of
 from falkirk.steps.live.stamped import Frame
 from falkirk.steps.sources.topics import declared
@@ -237,8 +238,7 @@ class _Aggregation:
     """A keyed step: an updated result for each row. Args: planned: the frame after it, by Spark's analysis."""
 
     def __init__(self, step: Step, given: StructType, planned: Frame) -> None:
-        keys = step.arguments[0]
-        aggregates = step.arguments[1] if step.operation == "agg" else [F.count("*").alias("count")]
+        keys, aggregates = grouping_of(step.arguments)
         if not all(isinstance(key, str) and key in given.names for key in keys):
             raise Unsuitable("a key that is an expression")
         self._keys, self._names = [*keys], planned.columns

@@ -15,11 +15,11 @@ from falkirk.declare.nodes import Step
 from falkirk.errors.conditions.testkit import APPLICATION_UNSUITABLE_AGGREGATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.steps.batch.python import KIND
-from falkirk.steps.dataframes.empty import no_rows_of
 from falkirk.steps.dataframes.names import BAD, LEAST, STAMP
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live import windows
-from falkirk.steps.live.stamped import Frame, aggregates_of, key_column
+from falkirk.steps.live.aggregates import aggregates_of, grouping_of
+from falkirk.steps.live.stamped import Frame, key_column
 
 #: The size of a window that holds all records, in microseconds.
 _FOREVER = 1 << 60
@@ -39,8 +39,7 @@ def updated(frame: Frame, step: Step, before: Callable[[StructType], DataFrame])
     """
     session = frame.data.sparkSession
     planned = frames.apply(frame, step)  # report the user's mistakes, and name the columns
-    keys = step.arguments[0]
-    users = step.arguments[1] if step.operation == "agg" else [F.count("*").alias("count")]
+    keys, users = grouping_of(step.arguments)
     keyed, named = windows.with_key(frame.data.where(frames.is_good()), [key_column(key) for key in keys])
     columns = [F.col(f"`{c}`") for c in frame.data.columns]
     zero = F.lit(0).cast("long")
@@ -83,14 +82,12 @@ def _with_bad(frame: Frame, planned: Frame, results: DataFrame, keys: int) -> Fr
 
 def _spec(frame: Frame, step: Step, users: Sequence[Any]) -> Any:
     """Return the aggregates for the Java module, and with them the stamp of the newest record."""
-    session = frame.data.sparkSession
     aggregates: list[Column] = [*aggregates_of(users), F.max(F.col(STAMP)).alias(_NEWEST)]
-    plan = no_rows_of(session, frame.data._jdf.schema()).agg(*aggregates)._jdf.queryExecution().optimizedPlan()
     try:
-        made = _java(session).Aggregates.of(plan)
+        made = windows.aggregates_for_java(frame.data, aggregates)
     except SPARK_ERRORS as error:
         raise APPLICATION_UNSUITABLE_AGGREGATE.error(where=step.where, reason=first_line(error)) from error
-    return _java(session).WindowSpec(_FOREVER, _FOREVER, 0, 0, True, made)
+    return _java(frame.data.sparkSession).WindowSpec(_FOREVER, _FOREVER, 0, 0, True, made)
 
 
 def _java(session: SparkSession) -> Any:

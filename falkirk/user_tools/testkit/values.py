@@ -14,6 +14,7 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.types import StructType
 
 from falkirk.declare.endpoints import Files, Kafka
+from falkirk.declare.registry import PREFIX_BYTES
 from falkirk.errors.conditions.testkit import (
     ROW_INVALID,
     ROW_INVALID_AVRO,
@@ -24,8 +25,6 @@ from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.runtime.spark.rows import JSON_OPTIONS
 from falkirk.user_tools.testkit.world import MemoryRecord
 
-#: The bytes before a value's content: a zero byte, and the id of a schema in the registry.
-PREFIX_BYTES = 5
 _ALL = (1 << 31) - 1
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from tests.chained import RETURNS, chained
 from tests.duplicates import BEGAN, DELAY_S, drawn
 
 Topic = Callable[[str], str]
@@ -120,6 +121,39 @@ def tumbling(app: fk.App, topic: Topic) -> None:
 
     app.sink("final-out", final, fk.Kafka(topic("final"), key="id"))
     app.sink("early-out", early, fk.Kafka(topic("early"), key="id"))
+
+
+def chains_after_windows(app: fk.App, topic: Topic) -> None:
+    """Have keyed steps that get the results of windows, whose order they need."""
+    clicks(app, "views", topic)
+
+    def paged(views: fk.Stream) -> fk.Stream:
+        return views.withColumn("page", F.expr("concat(repeat('x', n % 3), n % 5)")).withWatermark(
+            "at", f"{DELAY_S} seconds"
+        )
+
+    def counts(pages: fk.Stream, mode: str) -> fk.Stream:
+        grouped = pages.groupBy(F.window("at", "6 seconds"), "id", "page")
+        return grouped.outputMode(mode).agg(F.count("*").alias("count"), F.sum("n").cast("int").alias("n"))
+
+    @app.stream(SOON)
+    def newest(views: fk.Stream) -> fk.Stream:
+        sums = (F.sum("count").alias("count"), F.sum("n").alias("n"), fk.latest_value("page"))
+        return counts(paged(views), "update").groupBy("id").agg(*sums)
+
+    @app.stream(SOON)
+    def last(views: fk.Stream) -> fk.Stream:
+        kept = paged(views).dropDuplicates(["id", "page"]).explode(F.array("page", F.lit("y")), "of")
+        several = kept.select("id", "at", "n", F.concat("of", "page").alias("page"))
+        return counts(several, "append").groupBy("id").agg(fk.latest_value("page"), F.sum("n").alias("n"))
+
+    @app.stream(SOON)
+    def folded(views: fk.Stream) -> fk.Stream:
+        rows = counts(paged(views), "append").selectExpr("id", "window.start AS at", "n")
+        return rows.stateful(chained, key="id", state="seen INT", returns=RETURNS)
+
+    for name, stream in {"newest": newest, "last": last, "folded": folded}.items():
+        app.sink(f"{name}-out", stream, fk.Kafka(topic(name), key="id"))
 
 
 def sessions(app: fk.App, topic: Topic) -> None:
@@ -268,6 +302,10 @@ CASES: Mapping[str, Case] = {
     ),
     "tumbling windows": Case(
         declare=tumbling, rows={"visits": timed("visits")}, keys={"final-out": (), "early-out": ("id",)}
+    ),
+    "windows before keyed steps": Case(
+        declare=chains_after_windows, rows={"views": timed("views")},
+        keys={"newest-out": ("id",), "last-out": ("id",), "folded-out": ("id",)},
     ),
     "session windows": Case(declare=sessions, rows={"steps": timed("steps")}, keys={"walks-out": ()}),
     "dropDuplicates": Case(

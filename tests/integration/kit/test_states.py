@@ -140,6 +140,59 @@ def test_a_groupby_after_drop_duplicates_gives_an_update_for_each_record(kit: An
     assert [(row["c"], row["s"]) for row in t.read("out")] == [(1, 1), (2, 3), (3, 8)]
 
 
+def paged(second: int, who: str, page: str) -> dict[str, Any]:
+    return {"who": who, "page": page, "at": f"2026-01-01T00:00:{second:02}Z"}
+
+
+def paging(body: Any) -> fk.App:
+    """Return an application with one processor."""
+    app = fk.App("shop")
+    app.source("hits", fk.Kafka("hits", schema="who STRING, page STRING, at TIMESTAMP", key="who"))
+    app.stream(fk.Lazy("1 second"))(body)
+    app.sink("out", body, fk.Kafka("out", key="who"))
+    return app
+
+
+def windows_of_pages(hits: fk.Stream, mode: str) -> fk.Stream:
+    """Count the visits of each page in windows of 10 s."""
+    grouped = hits.withWatermark("at", "10 seconds").groupBy(F.window("at", "10 seconds"), "who", "page")
+    return grouped.outputMode(mode).agg(F.count("*").alias("n"))
+
+
+@fk.deterministic
+def joined(row: Row, state: Row | None) -> tuple[Any, Any]:
+    """Join the pages of a key in their order."""
+    pages = row.page if state is None else f"{state.pages} {row.page}"
+    return {"who": row.who, "pages": pages}, {"pages": pages}
+
+
+def test_a_groupby_after_a_window_gets_the_updates_in_the_order_of_the_records(kit: Any) -> None:
+    def newest(hits: fk.Stream) -> fk.Stream:
+        return windows_of_pages(hits, "update").groupBy("who").agg(fk.latest_value("page"), F.sum("n").alias("n"))
+
+    t = kit(paging(newest))
+    t.advance("1 minute")
+    t.feed("hits", [paged(30, "x", "a"), paged(31, "x", "b"), paged(32, "x", "a")])
+    assert [(row["page"], row["n"]) for row in t.read("out")] == [("a", 1), ("b", 2), ("a", 4)]
+
+
+def test_a_state_after_a_window_gets_the_windows_in_the_order_of_a_real_run(kit: Any) -> None:
+    """That of their ends, and for one end that of the bytes of their keys: a text begins with its length."""
+
+    def pages(hits: fk.Stream) -> fk.Stream:
+        closed = windows_of_pages(hits, "append").where("page <> 'c'")
+        return closed.stateful(joined, key="who", state="pages STRING", returns="who STRING, pages STRING")
+
+    t = kit(paging(pages))
+    t.advance("1 minute")
+    t.feed("hits", [paged(12, "x", "aa"), paged(13, "x", "b"), paged(5, "x", "z"), paged(6, "x", "c")])
+    t.feed("hits", [paged(40, "y", "a")])
+    t.crash()
+    t.feed("hits", [paged(33, "x", "a"), paged(59, "y", "b")])
+    read = [row["pages"] for row in t.read("out") if row["who"] == "x"]
+    assert read == ["z", "z b", "z b aa", "z b aa a"]
+
+
 def test_event_times_are_compared_with_the_timestamps_of_the_records(kit: Any) -> None:
     """As in a query. The test's clock is at 00:00:00; the limit is that of `ahead=`."""
     app = fk.App("shop")

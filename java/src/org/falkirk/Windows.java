@@ -2,7 +2,6 @@ package org.falkirk;
 
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -11,8 +10,6 @@ import java.util.Map;
 import java.util.Queue;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
-import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder;
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.types.StructType;
 
 /**
@@ -41,7 +38,7 @@ public final class Windows implements Operator {
   private final WindowSpec spec;
   private transient EventTime.Columns at;
   private transient int keyAt;
-  private transient ExpressionEncoder.Serializer<Row> keyBytes;
+  private transient KeyBytes keyBytes;
   private transient OpenWindows windows;
   private transient Agenda.In agendas;
   private transient Table progress;
@@ -74,7 +71,7 @@ public final class Windows implements Operator {
     at = names.in(records);
     keyAt = records.fieldIndex(key);
     StructType keys = (StructType) records.apply(keyAt).dataType();
-    keyBytes = ExpressionEncoder.apply(keys).createSerializer();
+    keyBytes = new KeyBytes(keys);
     progress = tables.table("progress", PARTITION, PROGRESS);
     agendas = Agenda.In.of(tables, keys);
     windows = spec.open(keys, records, tables);
@@ -126,10 +123,6 @@ public final class Windows implements Operator {
       values[i] = record.get(i);
     }
     return values;
-  }
-
-  private byte[] bytesOf(Row own) {
-    return ((UnsafeRow) keyBytes.apply(own)).copy().getBytes();
   }
 
   /** A source partition: its time, and its agenda. */
@@ -184,7 +177,7 @@ public final class Windows implements Operator {
         } else if (mine.agenda.first() <= watermark) {
           end = mine.agenda.first();
           List<Row> found = mine.agenda.removeFirst();
-          found.sort((one, other) -> Arrays.compareUnsigned(bytesOf(one), bytesOf(other)));
+          found.sort(keyBytes.order());
           keys.addAll(found);
           mine.save();
         } else {
