@@ -22,6 +22,7 @@ from falkirk.plan.python_steps import PYTHON_STEPS, invalid_step
 from falkirk.plan.region import Region
 from falkirk.spark_setup.spark import writes_elsewhere
 from falkirk.steps.live import stamped as frames
+from falkirk.steps.live.aggregates import aggregates_of
 from falkirk.steps.live.stamped import Frame
 from falkirk.steps.static_analysis.determinism import DISTINCT, operations
 
@@ -53,7 +54,7 @@ def check_live_step(before: Frame, step: Step, had: Counter[str], has: Counter[s
         if step.operation == "agg":
             keyless = operations(frames.apply(before, replace(step, arguments=((), step.arguments[1]))).data)
         else:
-            keyless = operations(before.data.agg(*frames.aggregates_of(step.arguments[1])))
+            keyless = operations(before.data.agg(*aggregates_of(step.arguments[1])))
         if any(keyless[name] > had[name] for name in _BATCH_TIMES):
             instead = 'Put it into a column first: withColumn("now", F.current_timestamp()).'
             raise invalid_step(step, "the current time can't stand inside an aggregate", instead)
