@@ -246,16 +246,10 @@ APPLICATION_CHANGED_PROGRAM = Condition(
     hint="Undo the change, and let the application run until the state is saved ({when}). If you can't: roll back "
     "(`falkirk rollback --to {region}@{checkpoint}`), or begin with a new home and new sinks.",
 )
-HOME_VERSION_ITERATION = Condition(
+HOME_VERSION_STATE = Condition(
     "HOME_VERSION",
     HomeError,
-    "an earlier version of Falkirk made the state of iteration {processor!r}, in a form that this version can't read.",
-    hint="Use the version of Falkirk that made the home, or begin with a new home and new sinks.",
-)
-HOME_VERSION_REGION = Condition(
-    "HOME_VERSION",
-    HomeError,
-    "an earlier version of Falkirk made the state of region {region!r}, in a form that this version can't read.",
+    "an earlier version of Falkirk made the state of {kind} {name!r}, in a form that this version can't read.",
     hint="Use the version of Falkirk that made the home, or begin with a new home and new sinks.",
 )
 APPLICATION_CHANGED_PARTS = Condition(

@@ -14,8 +14,7 @@ from falkirk.errors.conditions.spark import (
     APPLICATION_CHANGED,
     APPLICATION_CHANGED_PARTS,
     HOME_DAMAGED_REGION,
-    HOME_VERSION_ITERATION,
-    HOME_VERSION_REGION,
+    HOME_VERSION_STATE,
     PARTITIONS_CHANGED,
 )
 from falkirk.kafka_client.topics import Topics
@@ -146,10 +145,10 @@ def _refuse_earlier_state(region: Unit, record: RegionRecord) -> None:
     Raises: HomeError: `HOME_VERSION`.
     """
     if _EARLIER_PROGRAM.search(record.fingerprint.get(STATE_PART, "")):
-        raise HOME_VERSION_ITERATION.error(where=region.where, processor=region.name)
+        raise HOME_VERSION_STATE.error(where=region.where, kind="iteration", name=region.name)
     now = region.fingerprint.get(KEYED_STEP, "")
     if LAST_RECORD in now and with_sorted_lists(record.fingerprint.get(KEYED_STEP, "")) == now.replace(LAST_RECORD, ""):
-        raise HOME_VERSION_REGION.error(where=region.where, region=region.name)
+        raise HOME_VERSION_STATE.error(where=region.where, kind="region", name=region.name)
 
 
 def _fits(name: str, before: str | None, now: str) -> bool:

@@ -17,25 +17,14 @@ BatchState = Mapping[str, DataFrame | str]
 """The state from one epoch to the next, by slot: rows, or a text."""
 
 
-class InEpoch(Call):
-    """A call for one epoch.
-
-    Attributes: ran: the analysed plans of rows that were computed once, as text.
-    Args: state: the former epoch's. scratch: returns a new folder for rows that are computed once. files: those
-        that notes name.
-    """
+class StatefulCall(Call):
+    """A call whose operators find the state of the former epoch. Args: state: the former epoch's."""
 
     def __init__(
-        self, epoch: EpochContext, session: SparkSession, state: BatchState, scratch: Callable[[], DataPath],
-        marks: Mapping[str, int] | None = None, files: LoopFolders | None = None,
-    ) -> None:  # fmt: skip
+        self, epoch: EpochContext, session: SparkSession, state: BatchState, marks: Mapping[str, int] | None = None
+    ) -> None:
         super().__init__(epoch, marks)
-        self._session, self._state, self._scratch, self._files = session, state, scratch, files
-        self._written: list[DataPath] = []
-        self.ran: list[str] = []
-        self._held: list[DataFrame] = []
-        #: DataFrames without rows, so that no job need find that out.
-        self._nothing: list[DataFrame] = []
+        self._session, self._state = session, state
 
     def before(self, slot: str, schema: StructType) -> DataFrame:
         """See Call."""
@@ -46,6 +35,27 @@ class InEpoch(Call):
         """See Call."""
         found = self._state.get(slot)
         return found if isinstance(found, str) else None
+
+
+class InEpoch(StatefulCall):
+    """A call for one epoch.
+
+    Attributes: ran: the analysed plans of rows that were computed once, as text.
+    Args: scratch: returns a new folder for rows that are computed once. files: those
+        that notes name.
+    """
+
+    def __init__(
+        self, epoch: EpochContext, session: SparkSession, state: BatchState, scratch: Callable[[], DataPath],
+        marks: Mapping[str, int] | None = None, files: LoopFolders | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(epoch, session, state, marks)
+        self._scratch, self._files = scratch, files
+        self._written: list[DataPath] = []
+        self.ran: list[str] = []
+        self._held: list[DataFrame] = []
+        #: DataFrames without rows, so that no job need find that out.
+        self._nothing: list[DataFrame] = []
 
     def files(self, slot: str) -> LoopFiles | None:
         """See Call."""

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from falkirk.errors.conditions.spark import HOME_VERSION_REGION
+from falkirk.errors.conditions.spark import HOME_VERSION_STATE
 from falkirk.runtime.spark.rows import JSON_OPTIONS
 from falkirk.spark_setup import spark as local_spark
 from falkirk.theory.ids import BatchId
@@ -47,7 +47,7 @@ def read_aggregates(session: SparkSession, folder: Path, number: BatchId, key: S
     assert isinstance(key_type, StructType)
     assert isinstance(value_type, StructType)
     if _IS_SET not in value_type.names[-len(_OURS) :]:
-        raise HOME_VERSION_REGION.error(where=folder, region=folder.name)
+        raise HOME_VERSION_STATE.error(where=folder, kind="region", name=folder.name)
     keys = [name.replace(_EXPRESSION, "key") for name in key_type.names[:-1]]
     names = _numbered([*keys, *value_type.names[: -len(_OURS)]])
     # By place: buffers of several sums have one name.

@@ -24,8 +24,8 @@ from falkirk.plan.event_time import JOIN, TIMED
 from falkirk.plan.region import Region
 from falkirk.runtime.spark import rows
 from falkirk.runtime.spark.rows import RAW_BYTES_MAX
-from falkirk.steps.batch.call import Call, EpochContext, calling, current
-from falkirk.steps.batch.in_epoch import BatchState, empty
+from falkirk.steps.batch.call import EpochContext, calling, current
+from falkirk.steps.batch.in_epoch import BatchState, StatefulCall
 from falkirk.steps.batch.loop_files import LoopFiles
 from falkirk.steps.batch.python import KIND
 from falkirk.steps.batch.replay import Replay
@@ -176,7 +176,7 @@ def _running(frame: Frame, step: Step) -> Frame:
     return good(made.data.drop(BAD, LEAST), frame.depth)
 
 
-class _InMemory(Call):
+class _InMemory(StatefulCall):
     """A call whose operators find the state in Spark's memory.
 
     Args: arrivals: the records with another time than the epoch: their source, their offset, and the time.
@@ -185,8 +185,8 @@ class _InMemory(Call):
     def __init__(
         self, epoch: EpochContext, session: SparkSession, state: BatchState, arrivals: Sequence[tuple[str, int, int]]
     ) -> None:
-        super().__init__(epoch)
-        self._session, self._state, self._arrivals = session, state, arrivals
+        super().__init__(epoch, session, state)
+        self._arrivals = arrivals
 
     def arrived(self, rows: DataFrame) -> tuple[DataFrame, Column]:
         """See Call. A live region compares with the timestamp of the record, which may be that of its producer."""
@@ -199,16 +199,6 @@ class _InMemory(Call):
         own = F.broadcast(self._session.createDataFrame([*self._arrivals], schema))
         same = (F.col(f"{STAMP}.source") == F.col(names[0])) & (F.col(f"{STAMP}.offset") == F.col(names[1]))
         return given.join(own, same, "left"), F.coalesce(F.col(names[2]), at_us)
-
-    def before(self, slot: str, schema: StructType) -> DataFrame:
-        """See Call."""
-        found = self._state.get(slot)
-        return found if isinstance(found, DataFrame) else empty(self._session, schema)
-
-    def noted(self, slot: str) -> str | None:
-        """See Call."""
-        found = self._state.get(slot)
-        return found if isinstance(found, str) else None
 
     def files(self, slot: str) -> LoopFiles | None:
         """See Call. Only loops have files, and they run in batches."""
