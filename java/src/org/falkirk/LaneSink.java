@@ -28,8 +28,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * records are visible to readers. The options are those of {@link LaneSettings#of}; `job` numbers the jobs of an
  * incarnation from 1.
  *
- * <p>Each task of a fenced writer has a {@link Lane}. All tasks of a JVM share one if it is not fenced: then a lane is
- * only a producer.
+ * <p>Each task of a fenced writer has a {@link Lane}, and the tasks of others share one.
  */
 public final class LaneSink implements TableProvider {
   @Override
@@ -97,7 +96,7 @@ public final class LaneSink implements TableProvider {
   private record Tasks(LaneSettings settings, long job) implements DataWriterFactory {
     @Override
     public DataWriter<InternalRow> createWriter(int number, long task) {
-      return new Task(Lanes.take(settings, settings.fence == null ? 0 : number, job), settings.headerKey);
+      return new Task(Lanes.take(settings, settings.isShared() ? 0 : number, job), settings.headerKey);
     }
   }
 
