@@ -21,7 +21,7 @@ from falkirk.declare.stream import Stream
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE, ENGINE_UNSUITABLE_GROUP
 from falkirk.plan import event_time, joins, python_steps, unions
 from falkirk.plan.recordings import Recordings, node_of
-from falkirk.spark_setup.held_views import VIEWS_PLUGIN
+from falkirk.spark_setup.cluster_plugin import CLUSTER_PLUGIN
 from falkirk.steps.dataframes.names import STAMP
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _against_live(
         return united
     looking = next((step for step in every if step.operation == LOOKUP), None)
     if looking is not None and not holds_views:
-        return f"lookup() needs spark.plugins={VIEWS_PLUGIN} on a cluster ({looking.where})"
+        return f"lookup() needs spark.plugins={CLUSTER_PLUGIN} on a cluster ({looking.where})"
     steps = [step for step in every if step.operation in _NOT_LIVE]
     if steps:
         return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"

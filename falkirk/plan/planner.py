@@ -50,7 +50,7 @@ from falkirk.plan.refusals import check_home, check_live_step, check_not_files
 from falkirk.plan.region import Hop, Region
 from falkirk.plan.requests import bound, plan_push
 from falkirk.plan.topics import check_declared, dead_letter_topic
-from falkirk.spark_setup.held_views import holds_views
+from falkirk.spark_setup.cluster_plugin import reaches_driver
 from falkirk.steps.dataframes.empty import no_rows
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.stamped import Frame
@@ -73,7 +73,7 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
     app = bound(app, identity)
     check_declared(app)
     recordings = Recordings()
-    app = in_engines(app, recordings, holds_views=holds_views(session))
+    app = in_engines(app, recordings, holds_views=reaches_driver(session))
     planner = _Planner(app=app, session=session, identity=identity, recordings=recordings)
     for sink in app.sinks.values():
         planner.add_sink(sink)

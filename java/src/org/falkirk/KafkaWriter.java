@@ -23,7 +23,7 @@ public final class KafkaWriter extends ForeachWriter<Row> {
   /** The settings of the lanes for dead letters, and their topic. Null: dead letters take the lane of results. */
   private LaneSettings letters;
   private String lettersTopic;
-  private boolean bySource;
+  private boolean bySource, joins;
 
   private transient int number;
   private transient long batch;
@@ -81,6 +81,12 @@ public final class KafkaWriter extends ForeachWriter<Row> {
     return this;
   }
 
+  /** Set whether the query joins two sources. Then the stamps of its results name two records. */
+  public KafkaWriter joined(boolean joins) {
+    this.joins = joins;
+    return this;
+  }
+
   @Override
   public boolean open(long partition, long epoch) {
     number = (int) partition;
@@ -90,6 +96,7 @@ public final class KafkaWriter extends ForeachWriter<Row> {
     if (!bySource) laneOf(settings, taken, number);
     if (letters != null) Lanes.visit(letters, number, batch);
     figures = Figures.of(settings.region);
+    figures.joined(joins);
     return true;
   }
 
@@ -102,9 +109,9 @@ public final class KafkaWriter extends ForeachWriter<Row> {
     if (settings.twins) {
       Stamp stamp = Header.decode(header).stamp();
       Lane lane = laneOf(record.topic(), bySource ? (int) stamp.partition() : number);
-      lane.sendOnce(record, stamp, figures.arrivedMs(header));
+      lane.sendOnce(record, stamp, figures.cause(header));
     } else {
-      laneOf(record.topic(), number).send(record, figures.arrivedMs(header));
+      laneOf(record.topic(), number).send(record, figures.cause(header));
     }
   }
 
