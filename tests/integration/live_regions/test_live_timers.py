@@ -59,7 +59,7 @@ def application(wire: Wire, home: Path, names: tuple[str, ...]) -> fk.App:
     for name in names:
         if name == CLOCKED:
             app.source("clock", fk.Clock("0.2 seconds"))
-            app.add_processor(name, clocked, reads=("clicks", "clock"), policy=fk.Lazy("2 seconds"))
+            app.add_processor(name, clocked, reads=("clicks", "clock"), policy=fk.Lazy("4 seconds"))
             app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{wire.tag}", key="id"))
             continue
         timeout = MODELS[name][1]
