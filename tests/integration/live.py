@@ -25,7 +25,7 @@ class Wire:
     bootstrap: str
     tag: str
     topics: Topics = field(init=False)
-    #: What was in each topic at the last look, with its identity and its ends then.
+    #: The records of each topic at the last look, with its identity and its ends at that time.
     _read: dict[str, tuple[object, list[TopicRecord]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:

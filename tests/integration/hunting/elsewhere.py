@@ -31,7 +31,7 @@ _OTHER = {
     "SPARK_SUBMIT_OPTS": "-Duser.language=tr -Duser.country=TR -Dfile.encoding=ISO-8859-1 "
     "-Duser.timezone=America/St_Johns -XX:+UseParallelGC -XX:TieredStopAtLevel=1",
 }  # fmt: skip
-#: What the other process prints before the text for a program (`test_direct.py`).
+#: The beginning of the line in which the other process prints the text for a program (`test_direct.py`).
 PROGRAM = "program: "
 #: The cores of the first process and of the second one.
 HERE, ELSEWHERE = 2, 3

@@ -34,7 +34,7 @@ from tests.timers import Model, clocked, clocked_results, ended, letters, rememb
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RECORDS = 600
+RECORDS = 300
 #: The planted fault of each processor, and the option that tells the processors apart.
 MODELS = {
     "live": ("", "60 seconds"), "micro": ("", "60 seconds"), "unexpired": ("expiry", "61 seconds"),
@@ -59,7 +59,7 @@ def application(wire: Wire, home: Path, names: tuple[str, ...]) -> fk.App:
     for name in names:
         if name == CLOCKED:
             app.source("clock", fk.Clock("0.2 seconds"))
-            app.add_processor(name, clocked, reads=("clicks", "clock"), policy=fk.Lazy("4 seconds"))
+            app.add_processor(name, clocked, reads=("clicks", "clock"), policy=fk.Lazy("2 seconds"))
             app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{wire.tag}", key="id"))
             continue
         timeout = MODELS[name][1]

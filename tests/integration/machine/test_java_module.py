@@ -73,7 +73,7 @@ def test_a_session_of_the_users_own_with_the_module_is_used() -> None:
 
 
 def test_a_session_with_the_module_is_used(spark: SparkSession) -> None:
-    """The active session, whoever has made it. In the soak, a user's program makes one in a separate JVM."""
+    """It is the active session of this process. In the soak, a user's program makes one in a separate JVM."""
     assert spark_session("own") is spark
     assert spark.range(1).selectExpr(CALL).count() == 1
 
