@@ -177,6 +177,18 @@ BATCHES: dict[str, tuple[Body, str]] = {
         lambda s: first(s).dropDuplicates(["n"]), "only if each of its keys is in one partition",
     ),
     "an order": (lambda s: stateful(first(s), order="at"), "an order of its own"),
+    "a clock": (
+        lambda s: windows(first(s).withColumn("now", F.current_timestamp())),
+        "a window can't run live: it and a step with a state before it can't be in one live query: "
+        "current_timestamp() is between them",
+    ),
+    "another clock": (
+        lambda s: stateful(first(s).withColumn("now", F.expr("now()")), expires="1 hour"),
+        "stateful() can't run live: it and a step with a state before it can't be in one live query: now() is",
+    ),
+    "a random value": (
+        lambda s: first(s).withColumn("m", F.expr("uuid()")).dropDuplicates(["id"]), "uuid() is between them",
+    ),
 }  # fmt: skip
 
 
@@ -184,8 +196,16 @@ BATCHES: dict[str, tuple[Body, str]] = {
 def test_two_steps_with_event_time_that_do_not_fit_run_in_micro_batches(of: Callable[..., Plan], name: str) -> None:
     body, reason = BATCHES[name]
     made = of(body)
-    (batch,) = made.batches
+    (batch,), (promise,) = made.batches, promises_of(made)
     assert reason in batch.reason
+    (chosen,) = promises_of(of(body, engine="micro-batch"))
+    assert (promise.delivery, promise.release, promise.cut) == (chosen.delivery, chosen.release, chosen.cut)
+
+
+def test_a_user_who_insists_on_a_live_run_gets_the_reason(of: Callable[..., Plan]) -> None:
+    with pytest.raises(fk.DefinitionError, match=r"current_timestamp\(\) is between them") as caught:
+        of(BATCHES["a clock"][0], engine="live")
+    assert (caught.value.condition, caught.value.parameters["processor"]) == ("ENGINE_UNSUITABLE", "counts")
 
 
 def test_a_changed_chain_is_another_state(of: Callable[..., Plan]) -> None:
