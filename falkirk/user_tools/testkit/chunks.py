@@ -61,8 +61,10 @@ class ChunkSteps:
         self._region, self._session, self._identity = region, session, identity
         self.spark_reason = needs_chunks(region)
         operations = [step.operation for step in region.steps()]
-        after_windows = operations[operations.index("windows") + 1 :] if "windows" in operations else []
-        self._has_order = not {*RUNNING, "stateful"}.isdisjoint(after_windows)
+        first = next(
+            (place for place, each in enumerate(operations) if each in ("windows", "stateful")), len(operations)
+        )
+        self._has_order = not {*RUNNING, "stateful"}.isdisjoint(operations[first + 1 :])
         # The operators know only the name and the line.
         self._processor = cast(DeclaredProcessor, region)
 
