@@ -47,8 +47,9 @@ def plan(spark: "SparkSession", begun: dict[str, Frame], monkeypatch: pytest.Mon
     begin = planner._Planner._begin
 
     def planned(
-        body: Callable[[fk.Stream], Any], *, key: Any = None, sink_key: Any = None, schema: str = SCHEMA, **sink: Any
-    ) -> Plan:
+        body: Callable[[fk.Stream], Any], *, key: Any = None, sink_key: Any = None, schema: str = SCHEMA,
+        engine: Any = None, **sink: Any,
+    ) -> Plan:  # fmt: skip
         def begin_once(made: planner._Planner, source: SourceNode) -> Draft:
             if source.is_hop:
                 return begin(made, source)
@@ -61,7 +62,7 @@ def plan(spark: "SparkSession", begun: dict[str, Frame], monkeypatch: pytest.Mon
         monkeypatch.setattr(planner._Planner, "_begin", begin_once)
         app = fk.App("planned")
         app.source("events", fk.Kafka("events", schema=schema, key=key))
-        app.add_processor("counts", body, reads=("events",), policy=fk.Lazy("5 seconds"))
+        app.add_processor("counts", body, reads=("events",), policy=fk.Lazy("5 seconds"), engine=engine)
         app.sink("out", "counts", fk.Kafka("out", key=sink_key), **sink)
         return plan_application(app, spark, "deadbeef")
 
