@@ -112,7 +112,7 @@ def test_a_topic_that_was_compacted_is_judged_as_one_that_is(
 ) -> None:
     """An operator has switched compaction off since. Rows that it deleted are not missing."""
     monkeypatch.setattr(judge_places, "is_compacted", lambda *_: False)
-    monkeypatch.setattr(judge_places, "Topics", epoch_records.Topics)
+    monkeypatch.setattr(judge_places, "Topics", vars(epoch_records)["Topics"])
     place = Storage(home=shop.home, connection=Connection.of("nowhere:1"))
     to, batch = fk.EpochTopic("reports", key="item", kafka=AWAY), cast(Any, SimpleNamespace(schema=StructType()))
     note(shop, 0, (0, 0, 1), is_compacted=was_compacted)
