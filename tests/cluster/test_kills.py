@@ -29,8 +29,8 @@ MASTER = "local-cluster[2,8,1024]"
 
 @pytest.mark.soak
 def test_an_executor_of_a_cluster_is_killed(broker: Broker, home: Path, tag: str) -> None:
-    """Metrics count each result once, beyond the death. What is published in the last second of an executor or its
-    driver is not counted, so the load pauses then."""
+    """Metrics count each result once, beyond the death. They do not count results of the last second of an executor or
+    its driver, so the load pauses then."""
     port = free_port()
     with counting(broker, home, tag, "--master", MASTER, "--metrics", str(port)) as run:
 
