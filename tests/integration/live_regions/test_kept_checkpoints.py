@@ -1,7 +1,6 @@
 """A checkpoint that Spark has deleted is kept for a rollback, with its state, and the application resumes from it."""
 
 import shutil
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +25,10 @@ if TYPE_CHECKING:
 WORDS = ["a", "b", "a", "a"]
 
 
-@cache
-def application(wire: Wire, home: Path) -> fk.App:
+def application(wire: Wire, home: Path, *, create: bool = False) -> fk.App:
+    if create:
+        wire.topic("events")
+        wire.topic("counts")
     app = fk.App("kept", home=home, history=2)
     app.source("events", fk.Kafka(f"events-{wire.tag}", schema="word STRING NOT NULL", key="word"))
     app.add_processor(
@@ -56,9 +57,7 @@ def test_a_point_from_before_an_idle_time_can_be_gone_back_to(
     retained = spark.conf.get(RETAIN)
     spark.conf.set(RETAIN, "6")
     try:
-        wire.topic("events")
-        wire.topic("counts")
-        query = run_here(application(wire, home), connection)
+        query = run_here(application(wire, home, create=True), connection)
         folder = home / "regions" / "counts"
         for round_ in (1, 2):
             wire.send(f"events-{tag}", [{"word": word} for word in WORDS])
