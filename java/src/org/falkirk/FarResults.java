@@ -27,6 +27,9 @@ final class FarResults {
   /** Returns a number below -1 for a result that the sample wants, otherwise -1. */
   long cause(long place, long offset) {
     if (!of(published, place).wants(offset)) return -1;
+    long newest = last.get();
+    Waiting before = waiting.get((int) (newest & (KEPT - 1)));
+    if (before != null && before.equals(new Waiting(newest, place, offset))) return -newest; // of the same record
     long number = last.incrementAndGet();
     waiting.set((int) (number & (KEPT - 1)), new Waiting(number, place, offset));
     return -number;

@@ -36,7 +36,7 @@ final class ReportedFigures {
 
   private record Read(long atMs, int level) {}
 
-  private record Published(String topic, long atMs, int level) {}
+  private record Published(String topic, long atMs, int level, long count) {}
 
   /** The newest entries of a map. */
   private static final class Newest<T> extends LinkedHashMap<Long, T> {
@@ -89,8 +89,9 @@ final class ReportedFigures {
     Meeting meeting = meetingOf(sample);
     long[] offsets = (long[]) sample[3], times = (long[]) sample[4];
     String[] topics = (String[]) sample[5];
+    long[] counts = (long[]) sample[6];
     for (int i = 0; i < offsets.length; i++) {
-      Published published = new Published(topics[i], times[i], (int) sample[2]);
+      Published published = new Published(topics[i], times[i], (int) sample[2], counts[i]);
       Read read = meeting.read.get(offsets[i]);
       if (read != null) measure((String) sample[0], read, published);
       else meeting.waiting.computeIfAbsent(offsets[i], offset -> new ArrayList<>()).add(published);
@@ -102,7 +103,7 @@ final class ReportedFigures {
   }
 
   private static void measure(String region, Read read, Published published) {
-    long weight = 1L << Math.max(read.level, published.level);
+    long weight = published.count << Math.max(read.level, published.level);
     Figures.of(region).measure(published.topic, published.atMs - read.atMs, weight);
   }
 }

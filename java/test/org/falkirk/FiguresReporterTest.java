@@ -90,4 +90,18 @@ public final class FiguresReporterTest {
         new ReportedFigures().take(new Object[] {"1/a", 1L, new HashMap<>(), read, published});
         Check.that(Figures.describe(region).endsWith("\"sum_ms\":4}}}"), Figures.describe(region));
     }
+
+    public void allResultsOfOneRecordAreMeasured() {
+        Figures reads = new Figures(true), publishes = new Figures(true);
+        List<Object[]> read = new ArrayList<>(), published = new ArrayList<>();
+        byte[] header = "0123abcd/7/0.2.40/3/0123456789abcdef01234567".getBytes();
+        long[] causes = new long[3 * FarResults.KEPT];
+        for (int i = 0; i < causes.length; i++) causes[i] = publishes.cause(header); // before the first one is published
+        for (long cause : causes) publishes.published("out", cause, 5_004);
+        reads.note(0, 2, 40, 5_000, true);
+        reads.take(region, read, published);
+        publishes.take(region, read, published);
+        new ReportedFigures().take(new Object[] {"1/a", 1L, new HashMap<>(), read, published});
+        Check.that(Figures.describe(region).endsWith("\"sum_ms\":" + 4 * causes.length + "}}}"), Figures.describe(region));
+    }
 }

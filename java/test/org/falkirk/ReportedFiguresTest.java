@@ -1,6 +1,7 @@
 package org.falkirk;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
@@ -94,7 +95,10 @@ public final class ReportedFiguresTest {
             offsets[i] = offsetsAndTimes[2 * i];
             times[i] = offsetsAndTimes[2 * i + 1];
         }
-        return new Object[] {region, 3L, level, offsets, times, Collections.nCopies(count, topic).toArray(String[]::new)};
+        long[] counts = new long[count];
+        Arrays.fill(counts, 1);
+        String[] topics = Collections.nCopies(count, topic).toArray(String[]::new);
+        return new Object[] {region, 3L, level, offsets, times, topics, counts};
     }
 
     private void assertMeasured(long first, long second, long sumMs) {
@@ -122,6 +126,14 @@ public final class ReportedFiguresTest {
         report("1/a", 1, sample(3, null, 40, 1_000), null);
         report("2/b", 1, null, sample(1, "out", 40, 1_004));
         assertMeasured(8, 0, 32);
+    }
+
+    public void anEntryMayStandForSeveralResults() {
+        Object[] results = sample(1, "out", 40, 1_004);
+        ((long[]) results[6])[0] = 3;
+        report("1/a", 1, sample(2, null, 40, 1_000), null);
+        report("2/b", 1, null, results);
+        assertMeasured(12, 0, 48);
     }
 
     public void recordsThatWaitTooLongAreForgotten() {
