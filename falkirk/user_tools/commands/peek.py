@@ -41,6 +41,7 @@ def peek(
     """Show the last records of a topic of FILE's application.
 
     TOPIC is a topic that the application reads or writes, internal ones included, or the name of a source or sink.
+    `sink:NAME` is the topic of a sink, if another cluster has a topic of that name too.
     The command shows what readers of committed records see. Times are those of the records, in the time zone of this
     machine. Avro is shown as JSON, by the schema that the application declares or that the registry has for the id in
     the value.

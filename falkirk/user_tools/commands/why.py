@@ -51,9 +51,9 @@ def why(
     """Show where a result of FILE's application comes from.
 
     An example is `falkirk why shop.py sales/0@17`: the record at offset 17 of partition 0 of the topic `sales`. TOPIC
-    is a topic that the application writes, or the name of a sink. The answer names the input records with their places,
-    through the topics between regions and the epochs of batches, back to your own topics and files. It also
-    names the steps, and the checkpoint or epoch that covers the result.
+    is a topic that the application writes, the name of a sink, or `sink:NAME`. The answer names the input
+    records with their places, through the topics between regions and the epochs of batches, back to your own topics and
+    files. It also names the steps, and the checkpoint or epoch that covers the result.
 
     BATCH@EPOCH asks for all results of an epoch, such as those in the folder `epoch=0000000003` of a sink.
 

@@ -3,14 +3,20 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql.types import StructType
 
+import falkirk as fk
 from falkirk.cli import main
+from falkirk.kafka_client.connection import Connection
+from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.sinks.epoch_notes import NOTE_KEY, EpochNote, NotedPlaces, topic_of_notes
 from falkirk.theory.ids import EpochNumber, LogId, Offset
+from falkirk.user_tools.commands import epoch_records, judge_places
 from tests.stores import void_range
 from tests.unit.commands.told_origins import AWAY, Shop, made
 
@@ -51,11 +57,14 @@ def who(file: Path) -> list[Any]:
     return [each["stamp"][-1] if "stamp" in each else each.get("foreign", each.get("unknown")) for each in found]
 
 
-def note(shop: Shop, epoch: int, *spans: tuple[int, int, int], of: str = "id of reports", places: bool = True) -> None:
+def note(
+    shop: Shop, epoch: int, *spans: tuple[int, int, int], of: str = "id of reports", places: bool = True,
+    is_compacted: bool = True,
+) -> None:  # fmt: skip
     """Write the note about an epoch. Args: spans: of partitions 0, 1. places: False: as earlier versions did."""
     there = {p: NotedPlaces(Offset(first), Offset(last), number) for p, (first, last, number) in enumerate(spans)}
     made = EpochNote(
-        epoch=EpochNumber(epoch), topic=of, partitions=2, limit_bytes=1000, is_compacted=True,
+        epoch=EpochNumber(epoch), topic=of, partitions=2, limit_bytes=1000, is_compacted=is_compacted,
         spans=there if places else None,
     )  # fmt: skip
     shop.send(f"{AWAY}/{topic_of_notes(shop.home, 'away')}", made.value(), key=NOTE_KEY)
@@ -95,6 +104,22 @@ def test_a_record_whose_note_is_gone_is_not_taken_for_a_foreign_one(shop: Shop, 
     assert who(file)[4:] == [2, 2] + ["the newest epoch is not complete yet"] * 3
     told = invoked(file, "why", f"{NAME}/0@0")
     assert "EPOCH_UNKNOWN" in told.output
+
+
+@pytest.mark.parametrize("was_compacted", [True, False])
+def test_a_topic_that_was_compacted_is_judged_as_one_that_is(
+    was_compacted: bool, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator has switched compaction off since. Rows that it deleted are not missing."""
+    monkeypatch.setattr(judge_places, "is_compacted", lambda *_: False)
+    monkeypatch.setattr(judge_places, "Topics", vars(epoch_records)["Topics"])
+    place = Storage(home=shop.home, connection=Connection.of("nowhere:1"))
+    to, batch = fk.EpochTopic("reports", key="item", kafka=AWAY), cast(Any, SimpleNamespace(schema=StructType()))
+    note(shop, 0, (0, 0, 1), is_compacted=was_compacted)
+    note(shop, 1, (1, 1, 1), is_compacted=False)
+    found = judge_places.epoch_topic_place(to, "away", batch, place)
+    assert (found.is_compacted, found.keys) == (was_compacted, ("item",) if was_compacted else ())
+    assert found.name == f"topic reports at {AWAY}"
 
 
 def test_notes_about_another_topic_of_that_name_do_not_count(shop: Shop, file: Path) -> None:

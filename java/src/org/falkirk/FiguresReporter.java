@@ -6,7 +6,7 @@ import java.util.UUID;
 import org.apache.spark.api.plugin.PluginContext;
 
 /**
- * Reports the figures of an executor to its driver, where {@link ReportedFigures} takes them in.
+ * Reports the figures of an executor to its driver, where ReportedFigures takes them in.
  *
  * <p>A report has the counts since this JVM began, so a report that is lost or repeated changes no sum. It also has the
  * samples since the last report. So until the driver has confirmed a report, the same one is sent again, and no other.
@@ -17,7 +17,7 @@ final class FiguresReporter {
   private static final String DRIVER = "driver";
 
   private final PluginContext driver;
-  /** An executor's id may come again with another driver, and its JVM may be started again. */
+  /** A name that no other JVM has: the id of an executor may come again. */
   private final String executor;
   private long number;
   /** The counts that the driver has. */

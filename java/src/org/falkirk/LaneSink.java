@@ -41,6 +41,11 @@ public final class LaneSink implements TableProvider {
     return new Topic(schema);
   }
 
+  /** Returns the writers of a job with these options. */
+  static DataWriterFactory writers(Map<String, String> options) {
+    return new Tasks(LaneSettings.of(options), Long.parseLong(options.get("job")));
+  }
+
   private record Topic(StructType columnsOfNone) implements SupportsWrite {
     @Override
     public String name() {
@@ -59,8 +64,7 @@ public final class LaneSink implements TableProvider {
 
     @Override
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-      Map<String, String> options = new HashMap<>(info.options().asCaseSensitiveMap());
-      Job job = new Job(new Tasks(LaneSettings.of(options), Long.parseLong(options.get("job"))));
+      Job job = new Job(writers(new HashMap<>(info.options().asCaseSensitiveMap())));
       return new WriteBuilder() {
         @Override
         public Write build() {
@@ -75,7 +79,7 @@ public final class LaneSink implements TableProvider {
     }
   }
 
-  private record Job(Tasks tasks) implements BatchWrite {
+  private record Job(DataWriterFactory tasks) implements BatchWrite {
     @Override
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
       return tasks;

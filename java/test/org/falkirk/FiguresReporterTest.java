@@ -11,7 +11,7 @@ public final class FiguresReporterTest {
     private static int tests;
     private final String region = "reporter-" + ++tests;
     private final List<Object[]> received = new ArrayList<>();
-    /** What becomes of a report: it is answered, or lost, or its answer is. */
+    /** Whether a report, or the answer to it, is lost. */
     private boolean isLost, isAnswerLost;
 
     private PluginContext driver(String executor) {
