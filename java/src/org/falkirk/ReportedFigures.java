@@ -18,8 +18,8 @@ import java.util.Map;
  */
 final class ReportedFigures {
   static final ReportedFigures DRIVER = new ReportedFigures();
-  /** So many records and so many results of a partition wait for each other. */
-  static final int KEPT = 1 << 11;
+  /** So many records and so many results of a partition wait for each other, and so many of all partitions together. */
+  static final int KEPT = 1 << 11, KEPT_OF_ALL = 1 << 17;
 
   /** The last report of an executor: its number, and its counts by region and topic. */
   private static final class Last {
@@ -38,20 +38,10 @@ final class ReportedFigures {
 
   private record Published(String topic, long atMs, int level, long count) {}
 
-  /** The newest entries of a map. */
-  private static final class Newest<T> extends LinkedHashMap<Long, T> {
-    private static final long serialVersionUID = 1L;
-
-    @Override
-    protected boolean removeEldestEntry(Map.Entry<Long, T> eldest) {
-      return size() > KEPT;
-    }
-  }
-
   /** The records and results of a partition, by offset. */
   private static final class Meeting {
-    private final Newest<Read> read = new Newest<>();
-    private final Newest<List<Published>> waiting = new Newest<>();
+    private final Map<Long, Read> read = new LinkedHashMap<>();
+    private final Map<Long, List<Published>> waiting = new LinkedHashMap<>();
   }
 
   private final Map<String, Last> executors = new HashMap<>();
@@ -83,6 +73,7 @@ final class ReportedFigures {
       List<Published> waiting = meeting.waiting.remove(offsets[i]);
       if (waiting != null) waiting.forEach(each -> measure(region, read, each));
     }
+    keepNewest(meeting.read);
   }
 
   private void published(Object[] sample) {
@@ -95,6 +86,15 @@ final class ReportedFigures {
       Read read = meeting.read.get(offsets[i]);
       if (read != null) measure((String) sample[0], read, published);
       else meeting.waiting.computeIfAbsent(offsets[i], offset -> new ArrayList<>()).add(published);
+    }
+    keepNewest(meeting.waiting);
+  }
+
+  private void keepNewest(Map<Long, ?> entries) {
+    int kept = Math.max(1, Math.min(KEPT, KEPT_OF_ALL / meetings.size()));
+    for (var oldest = entries.keySet().iterator(); entries.size() > kept;) {
+      oldest.next();
+      oldest.remove();
     }
   }
 

@@ -56,20 +56,20 @@ final class Sample {
     return isIn(offset, level);
   }
 
-  /** Takes in a record. `topic`: of its result; null: it is a record that was read. */
-  void add(long offset, long atMs, String topic) {
+  /** Takes in a record. `topic`: of its result; null: it is a record that was read. `max`: as {@link #MAX}, or less. */
+  void add(long offset, long atMs, String topic, int max) {
     if (!wants(offset)) return;
     synchronized (this) {
       Times first = seen.get(new Seen(offset, topic, 0));
       long passedMs = first == null ? 0 : Math.max(0, atMs - first.firstMs);
       Seen mine = new Seen(offset, topic, Long.SIZE - Long.numberOfLeadingZeros(passedMs));
       if (!seen.containsKey(mine)) {
-        while (seen.size() >= MAX && level < LEVEL_MAX) {
+        while (seen.size() >= max && level < LEVEL_MAX) {
           int higher = level + 1;
           level = higher;
           seen.keySet().removeIf(each -> !isIn(each.offset, higher));
         }
-        if (seen.size() >= MAX || !wants(offset)) return;
+        if (seen.size() >= max || !wants(offset)) return;
       }
       seen.computeIfAbsent(mine, each -> new Times(atMs)).add(atMs);
     }

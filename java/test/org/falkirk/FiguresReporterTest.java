@@ -104,4 +104,18 @@ public final class FiguresReporterTest {
         new ReportedFigures().take(new Object[] {"1/a", 1L, new HashMap<>(), read, published});
         Check.that(Figures.describe(region).endsWith("\"sum_ms\":" + 4 * causes.length + "}}}"), Figures.describe(region));
     }
+
+    public void theSamplesOfManyPartitionsAreSmallTogether() {
+        Figures figures = new Figures(true);
+        List<Object[]> read = new ArrayList<>();
+        for (int round = 0; round < 2; round++) {
+            read.clear();
+            for (int partition = 0; partition < 500; partition++) {
+                for (int i = 0; i < Sample.MAX; i++) figures.note(0, partition, round * Sample.MAX + i, 5_000, true);
+            }
+            figures.take(region, read, new ArrayList<>());
+        }
+        int entries = read.stream().mapToInt(sample -> ((long[]) sample[3]).length).sum();
+        Check.that(entries <= FarResults.ENTRIES && entries > FarResults.ENTRIES / 4, "entries: " + entries);
+    }
 }

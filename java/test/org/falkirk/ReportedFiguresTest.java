@@ -144,4 +144,18 @@ public final class ReportedFiguresTest {
         report("2/b", 1, null, sample(0, "out", 40, 1_004));
         Check.equal(Figures.describe(region), "{}");
     }
+
+    public void ofManyPartitionsFewerRecordsWait() {
+        long[] records = new long[2 * ReportedFigures.KEPT];
+        for (int i = 0; i < ReportedFigures.KEPT; i++) records[2 * i] = 100 + i;
+        report("1/a", 1, sample(0, null, records), null);
+        for (int i = 0; i < 2 * ReportedFigures.KEPT_OF_ALL / ReportedFigures.KEPT; i++) {
+            Object[] other = sample(0, null, 1, 0);
+            other[1] = 1_000L + i;
+            report("1/a", 2 + i, other, null);
+        }
+        report("1/a", 1_000, sample(0, null, 100_000, 1_000), null);
+        report("2/b", 1, null, sample(0, "out", 100 + ReportedFigures.KEPT / 4, 4, 99 + ReportedFigures.KEPT, 4));
+        assertMeasured(1, 0, 4);
+    }
 }

@@ -25,7 +25,7 @@ public final class SampleTest {
 
     private static Sample of(long first, long count, long step) {
         Sample made = new Sample();
-        for (long i = 0; i < count; i++) made.add(first + i * step, i, "topic");
+        for (long i = 0; i < count; i++) made.add(first + i * step, i, "topic", Sample.MAX);
         return made;
     }
 
@@ -60,15 +60,15 @@ public final class SampleTest {
         int level = take(sample).level;
         Check.equal(take(sample), new Taken(0, Set.of()));
         for (int i = 0; i < level; i++) take(sample);
-        for (long offset = 0; offset < 100; offset++) sample.add(offset, 0, null);
+        for (long offset = 0; offset < 100; offset++) sample.add(offset, 0, null, Sample.MAX);
         Check.equal(take(sample).offsets.size(), 100);
     }
 
     /** As of a window that closes: a sample that left them out would have no result of any large window. */
     public void manyResultsOfOneRecordAreAllCounted() {
         Sample sample = new Sample();
-        for (int i = 0; i < 10_000; i++) sample.add(17, 1_000 + i / 20, "topic");
-        sample.add(18, 1_000, "topic");
+        for (int i = 0; i < 10_000; i++) sample.add(17, 1_000 + i / 20, "topic", Sample.MAX);
+        sample.add(18, 1_000, "topic", Sample.MAX);
         List<Object[]> report = new ArrayList<>();
         sample.take("region", 7, report);
         Object[] taken = report.get(0);
@@ -86,7 +86,7 @@ public final class SampleTest {
 
     public void resultsOfTwoTopicsDoNotMix() {
         Sample sample = new Sample();
-        for (String topic : new String[] {"a", "b", "a"}) sample.add(17, 5, topic);
+        for (String topic : new String[] {"a", "b", "a"}) sample.add(17, 5, topic, Sample.MAX);
         List<Object[]> report = new ArrayList<>();
         sample.take("region", 7, report);
         Check.equal(Arrays.stream((long[]) report.get(0)[6]).sorted().boxed().toList(), List.of(1L, 2L));
