@@ -17,7 +17,7 @@ final class FiguresReporter {
   private static final String DRIVER = "driver";
 
   private final PluginContext driver;
-  /** A name that no other JVM has: the id of an executor may come again. */
+  /** A name that no other JVM has: another executor may get the same id. */
   private final String executor;
   private long number;
   /** The counts that the driver has. */

@@ -10,8 +10,8 @@ import java.util.Map;
  * Takes in the reports of executors: adds their counts to the {@link Figures} of this JVM, the driver's.
  *
  * <p>A report has the counts since the executor's JVM began. The difference from its last report is added,
- * so the counts of an executor that has ended stay, and those of its successor are added to them. A report that is not newer than the
- * last one of its executor is ignored.
+ * so the counts of an executor that has ended stay, and those of its successor are added to them. A report that is not
+ * newer than the last one of its executor is ignored.
  *
  * <p>If one executor reads a record and another one publishes its result, neither knows the latency. Both report samples
  * ({@link Sample}). Here they meet, and each result that is found stands for all that its sample has left out.
