@@ -3,6 +3,7 @@ package org.falkirk;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 
@@ -11,6 +12,10 @@ import java.util.concurrent.atomic.AtomicReferenceArray;
  * that it reads, and of the results that it publishes. {@link ReportedFigures} brings both together.
  */
 final class FarResults {
+  /** All samples of a JVM together have at most so many entries between two reports, of records and of results each. */
+  static final int ENTRIES = 1 << 14;
+  /** How many samples of records and of results this JVM has. */
+  private static final AtomicInteger READ = new AtomicInteger(), PUBLISHED = new AtomicInteger();
   /** How many results can wait for their publication; a power of two. */
   static final int KEPT = 1 << 12;
 
@@ -21,12 +26,15 @@ final class FarResults {
   private final Map<Long, Sample> read = new ConcurrentHashMap<>(), published = new ConcurrentHashMap<>();
 
   void read(long place, long offset, long atMs) {
-    of(read, place).add(offset, atMs, null);
+    of(read, place, READ).add(offset, atMs, null, limit());
   }
 
   /** Returns a number below -1 for a result that the sample wants, otherwise -1. */
   long cause(long place, long offset) {
-    if (!of(published, place).wants(offset)) return -1;
+    if (!of(published, place, PUBLISHED).wants(offset)) return -1;
+    long newest = last.get();
+    Waiting before = waiting.get((int) (newest & (KEPT - 1)));
+    if (before != null && before.equals(new Waiting(newest, place, offset))) return -newest; // of the same record
     long number = last.incrementAndGet();
     waiting.set((int) (number & (KEPT - 1)), new Waiting(number, place, offset));
     return -number;
@@ -36,11 +44,19 @@ final class FarResults {
   void published(String topic, long cause, long nowMs) {
     Waiting found = waiting.get((int) (-cause & (KEPT - 1)));
     if (found == null || found.number != -cause) return; // too many came after it
-    of(published, found.place).add(found.offset, nowMs, topic);
+    of(published, found.place, PUBLISHED).add(found.offset, nowMs, topic, limit());
   }
 
-  private static Sample of(Map<Long, Sample> samples, long place) {
-    return samples.computeIfAbsent(place, each -> new Sample());
+  private static Sample of(Map<Long, Sample> samples, long place, AtomicInteger count) {
+    return samples.computeIfAbsent(place, each -> {
+      count.incrementAndGet();
+      return new Sample();
+    });
+  }
+
+  /** Returns how many entries a sample may have. An executor publishes results of all partitions, and reads only some. */
+  private static int limit() {
+    return Math.max(1, Math.min(Sample.MAX, ENTRIES / Math.max(1, Math.max(READ.get(), PUBLISHED.get()))));
   }
 
   /** Adds the samples since the last call to the lists of a report: see {@link Sample#take}. */

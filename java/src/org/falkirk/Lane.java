@@ -234,10 +234,16 @@ final class Lane {
     check();
   }
 
-  /** Sends the records that a failed task has handed over, if no successor can fence it. The lane sends nothing more. */
+  /**
+   * Sends the records that a failed task has handed over, if no successor can fence it. A fenced lane sends nothing more.
+   * Another one has other tasks, too: if it failed them, Spark might report their errors, and not the error of the failed
+   * task.
+   */
   void abandon() {
-    if (failure == null) failure = new IllegalStateException("its task has failed");
-    if (fence != null) return;
+    if (fence != null) {
+      if (failure == null) failure = new IllegalStateException("its task has failed");
+      return;
+    }
     try {
       producer.flush();
     } catch (RuntimeException error) {

@@ -10,16 +10,16 @@ import java.util.Map;
  * Takes in the reports of executors: adds their counts to the {@link Figures} of this JVM, the driver's.
  *
  * <p>A report has the counts since the executor's JVM began. The difference from its last report is added,
- * so the counts of an executor that has ended stay, and those of its successor are added to them. A report that is not newer than the
- * last one of its executor is ignored.
+ * so the counts of an executor that has ended stay, and those of its successor are added to them. A report that is not
+ * newer than the last one of its executor is ignored.
  *
  * <p>If one executor reads a record and another one publishes its result, neither knows the latency. Both report samples
  * ({@link Sample}). Here they meet, and each result that is found stands for all that its sample has left out.
  */
 final class ReportedFigures {
   static final ReportedFigures DRIVER = new ReportedFigures();
-  /** So many records and so many results of a partition wait for each other. */
-  static final int KEPT = 1 << 11;
+  /** So many records and so many results of a partition wait for each other, and so many of all partitions together. */
+  static final int KEPT = 1 << 11, KEPT_OF_ALL = 1 << 17;
 
   /** The last report of an executor: its number, and its counts by region and topic. */
   private static final class Last {
@@ -36,22 +36,12 @@ final class ReportedFigures {
 
   private record Read(long atMs, int level) {}
 
-  private record Published(String topic, long atMs, int level) {}
-
-  /** The newest entries of a map. */
-  private static final class Newest<T> extends LinkedHashMap<Long, T> {
-    private static final long serialVersionUID = 1L;
-
-    @Override
-    protected boolean removeEldestEntry(Map.Entry<Long, T> eldest) {
-      return size() > KEPT;
-    }
-  }
+  private record Published(String topic, long atMs, int level, long count) {}
 
   /** The records and results of a partition, by offset. */
   private static final class Meeting {
-    private final Newest<Read> read = new Newest<>();
-    private final Newest<List<Published>> waiting = new Newest<>();
+    private final Map<Long, Read> read = new LinkedHashMap<>();
+    private final Map<Long, List<Published>> waiting = new LinkedHashMap<>();
   }
 
   private final Map<String, Last> executors = new HashMap<>();
@@ -83,17 +73,28 @@ final class ReportedFigures {
       List<Published> waiting = meeting.waiting.remove(offsets[i]);
       if (waiting != null) waiting.forEach(each -> measure(region, read, each));
     }
+    keepNewest(meeting.read);
   }
 
   private void published(Object[] sample) {
     Meeting meeting = meetingOf(sample);
     long[] offsets = (long[]) sample[3], times = (long[]) sample[4];
     String[] topics = (String[]) sample[5];
+    long[] counts = (long[]) sample[6];
     for (int i = 0; i < offsets.length; i++) {
-      Published published = new Published(topics[i], times[i], (int) sample[2]);
+      Published published = new Published(topics[i], times[i], (int) sample[2], counts[i]);
       Read read = meeting.read.get(offsets[i]);
       if (read != null) measure((String) sample[0], read, published);
       else meeting.waiting.computeIfAbsent(offsets[i], offset -> new ArrayList<>()).add(published);
+    }
+    keepNewest(meeting.waiting);
+  }
+
+  private void keepNewest(Map<Long, ?> entries) {
+    int kept = Math.max(1, Math.min(KEPT, KEPT_OF_ALL / meetings.size()));
+    for (var oldest = entries.keySet().iterator(); entries.size() > kept;) {
+      oldest.next();
+      oldest.remove();
     }
   }
 
@@ -102,7 +103,7 @@ final class ReportedFigures {
   }
 
   private static void measure(String region, Read read, Published published) {
-    long weight = 1L << Math.max(read.level, published.level);
+    long weight = published.count << Math.max(read.level, published.level);
     Figures.of(region).measure(published.topic, published.atMs - read.atMs, weight);
   }
 }

@@ -90,4 +90,32 @@ public final class FiguresReporterTest {
         new ReportedFigures().take(new Object[] {"1/a", 1L, new HashMap<>(), read, published});
         Check.that(Figures.describe(region).endsWith("\"sum_ms\":4}}}"), Figures.describe(region));
     }
+
+    public void allResultsOfOneRecordAreMeasured() {
+        Figures reads = new Figures(true), publishes = new Figures(true);
+        List<Object[]> read = new ArrayList<>(), published = new ArrayList<>();
+        byte[] header = "0123abcd/7/0.2.40/3/0123456789abcdef01234567".getBytes();
+        long[] causes = new long[3 * FarResults.KEPT];
+        for (int i = 0; i < causes.length; i++) causes[i] = publishes.cause(header); // before the first one is published
+        for (long cause : causes) publishes.published("out", cause, 5_004);
+        reads.note(0, 2, 40, 5_000, true);
+        reads.take(region, read, published);
+        publishes.take(region, read, published);
+        new ReportedFigures().take(new Object[] {"1/a", 1L, new HashMap<>(), read, published});
+        Check.that(Figures.describe(region).endsWith("\"sum_ms\":" + 4 * causes.length + "}}}"), Figures.describe(region));
+    }
+
+    public void theSamplesOfManyPartitionsAreSmallTogether() {
+        Figures figures = new Figures(true);
+        List<Object[]> read = new ArrayList<>();
+        for (int round = 0; round < 2; round++) {
+            read.clear();
+            for (int partition = 0; partition < 500; partition++) {
+                for (int i = 0; i < Sample.MAX; i++) figures.note(0, partition, round * Sample.MAX + i, 5_000, true);
+            }
+            figures.take(region, read, new ArrayList<>());
+        }
+        int entries = read.stream().mapToInt(sample -> ((long[]) sample[3]).length).sum();
+        Check.that(entries <= FarResults.ENTRIES && entries > FarResults.ENTRIES / 4, "entries: " + entries);
+    }
 }

@@ -1,6 +1,7 @@
 package org.falkirk;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
@@ -94,7 +95,10 @@ public final class ReportedFiguresTest {
             offsets[i] = offsetsAndTimes[2 * i];
             times[i] = offsetsAndTimes[2 * i + 1];
         }
-        return new Object[] {region, 3L, level, offsets, times, Collections.nCopies(count, topic).toArray(String[]::new)};
+        long[] counts = new long[count];
+        Arrays.fill(counts, 1);
+        String[] topics = Collections.nCopies(count, topic).toArray(String[]::new);
+        return new Object[] {region, 3L, level, offsets, times, topics, counts};
     }
 
     private void assertMeasured(long first, long second, long sumMs) {
@@ -124,6 +128,14 @@ public final class ReportedFiguresTest {
         assertMeasured(8, 0, 32);
     }
 
+    public void anEntryMayStandForSeveralResults() {
+        Object[] results = sample(1, "out", 40, 1_004);
+        ((long[]) results[6])[0] = 3;
+        report("1/a", 1, sample(2, null, 40, 1_000), null);
+        report("2/b", 1, null, results);
+        assertMeasured(12, 0, 48);
+    }
+
     public void recordsThatWaitTooLongAreForgotten() {
         long[] many = new long[2 * ReportedFigures.KEPT];
         for (int i = 0; i < ReportedFigures.KEPT; i++) many[2 * i] = 100 + i;
@@ -131,5 +143,19 @@ public final class ReportedFiguresTest {
         report("1/a", 2, sample(0, null, many), null);
         report("2/b", 1, null, sample(0, "out", 40, 1_004));
         Check.equal(Figures.describe(region), "{}");
+    }
+
+    public void ofManyPartitionsFewerRecordsWait() {
+        long[] records = new long[2 * ReportedFigures.KEPT];
+        for (int i = 0; i < ReportedFigures.KEPT; i++) records[2 * i] = 100 + i;
+        report("1/a", 1, sample(0, null, records), null);
+        for (int i = 0; i < 2 * ReportedFigures.KEPT_OF_ALL / ReportedFigures.KEPT; i++) {
+            Object[] other = sample(0, null, 1, 0);
+            other[1] = 1_000L + i;
+            report("1/a", 2 + i, other, null);
+        }
+        report("1/a", 1_000, sample(0, null, 100_000, 1_000), null);
+        report("2/b", 1, null, sample(0, "out", 100 + ReportedFigures.KEPT / 4, 4, 99 + ReportedFigures.KEPT, 4));
+        assertMeasured(1, 0, 4);
     }
 }

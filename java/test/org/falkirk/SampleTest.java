@@ -25,7 +25,7 @@ public final class SampleTest {
 
     private static Sample of(long first, long count, long step) {
         Sample made = new Sample();
-        for (long i = 0; i < count; i++) made.add(first + i * step, i, "topic");
+        for (long i = 0; i < count; i++) made.add(first + i * step, i, "topic", Sample.MAX);
         return made;
     }
 
@@ -60,15 +60,35 @@ public final class SampleTest {
         int level = take(sample).level;
         Check.equal(take(sample), new Taken(0, Set.of()));
         for (int i = 0; i < level; i++) take(sample);
-        for (long offset = 0; offset < 100; offset++) sample.add(offset, 0, null);
+        for (long offset = 0; offset < 100; offset++) sample.add(offset, 0, null, Sample.MAX);
         Check.equal(take(sample).offsets.size(), 100);
     }
 
-    public void manyResultsOfOneRecordDoNotGrowIt() {
+    /** As of a window that closes: a sample that left them out would have no result of any large window. */
+    public void manyResultsOfOneRecordAreAllCounted() {
         Sample sample = new Sample();
-        for (int i = 0; i < 10_000; i++) sample.add(17, i, "topic");
+        for (int i = 0; i < 10_000; i++) sample.add(17, 1_000 + i / 20, "topic", Sample.MAX);
+        sample.add(18, 1_000, "topic", Sample.MAX);
         List<Object[]> report = new ArrayList<>();
         sample.take("region", 7, report);
-        Check.that(report.isEmpty() || ((long[]) report.get(0)[3]).length <= Sample.MAX, Arrays.toString(report.toArray()));
+        Object[] taken = report.get(0);
+        long[] offsets = (long[]) taken[3], times = (long[]) taken[4], counts = (long[]) taken[6];
+        long all = 0, sumMs = 0;
+        for (int i = 0; i < offsets.length; i++) {
+            if (offsets[i] != 17) continue;
+            all += counts[i];
+            sumMs += (times[i] - 1_000) * counts[i];
+        }
+        Check.equal(List.of(taken[2], all), List.of(0, 10_000L));
+        Check.that(offsets.length < 20, "it is small: " + offsets.length);
+        Check.that(Math.abs(sumMs / all - 249) <= 1, "their mean time stays: " + sumMs / all);
+    }
+
+    public void resultsOfTwoTopicsDoNotMix() {
+        Sample sample = new Sample();
+        for (String topic : new String[] {"a", "b", "a"}) sample.add(17, 5, topic, Sample.MAX);
+        List<Object[]> report = new ArrayList<>();
+        sample.take("region", 7, report);
+        Check.equal(Arrays.stream((long[]) report.get(0)[6]).sorted().boxed().toList(), List.of(1L, 2L));
     }
 }
