@@ -25,8 +25,8 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.util.Progressable;
 
 /**
- * The checkpoint of a live region on a cluster whose home is in an object store: Spark's logs are on the driver's machine,
- * and the executors write the state files into the object store.
+ * The checkpoint of a live region on a cluster whose home is in an object store: Spark's logs are on the driver's
+ * machine, and the executors write the state files into the object store.
  *
  * <p>Each incarnation of the region has a folder of its own, so a former one that still writes changes nothing of the
  * present one:
@@ -40,8 +40,8 @@ import org.apache.hadoop.util.Progressable;
  * </pre>
  *
  * <p>A deletion hides a file, and the object stays: an older checkpoint may have it, and a later incarnation may read it.
- * The driver deletes objects (falkirk/runtime/spark/live/written_checkpoints.py). Names of state files have an id that is used
- * once, so a file is written once.
+ * The driver deletes objects (falkirk/runtime/spark/live/written_checkpoints.py). Names of state files have an id that
+ * is used once, so a file is written once.
  */
 public final class RegionFiles extends FileSystem {
   private static final String SCHEME = "falkirk", STORE = "s3a", LIVE = "/live", STATE = "state", GONE = "gone";
