@@ -1,6 +1,6 @@
 """A live region on a cluster whose home is in an object store: executors write its states there.
 
-The driver's folder is not needed to go on: each start is in a new one, as on another machine.
+Each start is in a new folder, as on another machine. So it has the object store and the database alone.
 """
 
 from collections.abc import Iterator

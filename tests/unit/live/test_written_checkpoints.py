@@ -154,7 +154,7 @@ def test_a_file_that_spark_deletes_stays_until_no_checkpoint_has_it(cluster: Cal
     first.commit(3)
     assert objects(first) == names(1, 2, 3, 4)
     first.files.keep_only([BatchId(3)])
-    first.commit(4)  # this one notes that the objects are gone, and then deletes their marks
+    first.commit(4)  # after a record, marks without a recorded object are deleted
     wait_until(lambda: objects(first) == names(2, 3, 4, 5), 20, lambda: f"the deletion: {objects(first)}")
     gone = first.incarnation / "gone"
     wait_until(lambda: not [p for p in gone.rglob("*") if p.is_file()], 20, "the deletion of the marks")

@@ -101,8 +101,8 @@ class WrittenCheckpoints(SharedCheckpoints):
     ) -> UploadedCheckpoint:  # fmt: skip
         """Name the files that the tasks have uploaded. Runs in another thread. Args, raises: see SharedCheckpoints.
 
-        As Spark uploads an SST file before the snapshot that names it, SST files are listed after the snapshots. What
-        Spark has deleted is listed first: the next checkpoint notes later deletions.
+        Spark uploads an SST file before the snapshot that names it, so SST files are listed after the snapshots. The
+        deletions are listed first, and the next checkpoint notes later ones.
         """
         incarnation, base = self._data / own.partition("/")[0], self._base
         folder = f"{incarnation.name}/{_LIVE}"

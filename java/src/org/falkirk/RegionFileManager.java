@@ -9,8 +9,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
 import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager;
 
 /**
- * Spark's access to the files of a checkpoint in {@link RegionFiles}. A state file is an object: it is there once its
- * upload is complete, and needs no rename. Logs are local files, which Spark renames as always.
+ * Opens and writes for Spark the files of a checkpoint whose states are objects. An object is there once its upload is
+ * complete, so a state file needs no rename. Logs are local files, which Spark renames as always: see {@link RegionFiles}.
  */
 public final class RegionFileManager extends FileSystemBasedCheckpointFileManager {
   public RegionFileManager(Path path, Configuration conf) {
