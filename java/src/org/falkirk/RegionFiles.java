@@ -284,7 +284,7 @@ public final class RegionFiles extends FileSystem {
       int slash = rest.indexOf('/');
       String name = slash < 0 ? rest : rest.substring(0, slash);
       Path child = new Path(path, name);
-      found.put(name, slash < 0 ? file(each.getValue().size, child) : folder(child));
+      found.put(name, slash < 0 ? file(each.getValue(), child) : folder(child));
     }
     for (FileStatus each : listed(own(place))) {
       found.put(each.getPath().getName(), at(each, new Path(path, each.getPath().getName())));
@@ -302,11 +302,16 @@ public final class RegionFiles extends FileSystem {
   }
 
   private static FileStatus at(FileStatus found, Path path) {
-    return found.isFile() ? file(found.getLen(), path) : folder(path);
+    return found.isFile() ? file(found.getLen(), found.getModificationTime(), path) : folder(path);
   }
 
-  private static FileStatus file(long size, Path path) {
-    return new FileStatus(size, false, 1, 1, 0, path);
+  private static FileStatus file(long size, long time, Path path) {
+    return new FileStatus(size, false, 1, 1, time, path);
+  }
+
+  /** Returns the status of a file of a former incarnation. Spark deletes tables that are older than all it knows. */
+  private static FileStatus file(Former former, Path path) {
+    return file(former.size, 0, path);
   }
 
   private static FileStatus folder(Path path) {
@@ -328,13 +333,13 @@ public final class RegionFiles extends FileSystem {
     NavigableMap<String, Former> base = base(place.incarnation);
     Former former = base.get(place.name);
     if (former != null && UNIQUE.matcher(place.name).matches()) {
-      return file(former.size, path);
+      return file(former, path);
     }
     try {
       return at(store().getFileStatus(own(place)), path);
     } catch (FileNotFoundException missing) {
       if (former != null) {
-        return file(former.size, path);
+        return file(former, path);
       }
       String inside = base.ceilingKey(place.name + "/");
       if (inside != null && inside.startsWith(place.name + "/")) {
