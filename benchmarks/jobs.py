@@ -47,6 +47,11 @@ def _timed(records: Stream) -> Stream:
     return records.withWatermark("at", "2 seconds")
 
 
+def _chain(records: Stream) -> Stream:
+    """Return the count without duplicates: two keyed steps in one region, whose records are all different."""
+    return _counted(_timed(records).dropDuplicates(["word", "n"]))
+
+
 def _windows(mode: str) -> Callable[[Stream], Stream]:
     def counted(records: Stream) -> Stream:
         grouped = _timed(records).groupBy(F.window("at", "10 seconds"), "word").outputMode(mode)
@@ -110,6 +115,7 @@ PYTHON_COUNT = operator(
 OPERATORS = (
     operator("windows", "windows, updates", _windows("update")),
     operator("duplicates", "first of each key", lambda records: _timed(records).dropDuplicates(["word", "n"])),
+    operator("chain", "first of each key, counted", _chain),
     replace(operator("join", "join of two topics", _joined, sources=2), has_twins=False),
     PYTHON_MAP,
     PYTHON_COUNT,

@@ -17,7 +17,7 @@ from tests.duplicates import DELAY_S
 
 Step = Callable[[fk.Stream], fk.Stream]
 SCHEMA = "id STRING NOT NULL, at TIMESTAMP, n INT"
-RETURNS = "id STRING, at TIMESTAMP, n INT"
+RETURNS, WITHOUT_KEY = "id STRING, at TIMESTAMP, n INT", "at TIMESTAMP, n INT"
 
 
 @fk.deterministic
@@ -43,6 +43,29 @@ def reminding(row: Row, state: Row | None) -> tuple[Any, Any, datetime]:
 def reminded(key: Row, time: datetime, state: Row) -> tuple[Any, Any]:
     """Return the number at the time of a timer."""
     return {"id": key.id, "at": time, "n": -state.seen}, {"seen": (state.seen + 1) % 10_007}
+
+
+def _without_id(returned: tuple[Any, ...]) -> tuple[Any, ...]:
+    result, *others = returned
+    return {name: value for name, value in result.items() if name != "id"}, *others
+
+
+@fk.deterministic
+def chained_by_key(row: Row, state: Row | None) -> tuple[Any, ...]:
+    """Do as `chained`, without the key."""
+    return _without_id(chained(row, state))
+
+
+@fk.deterministic
+def reminding_by_key(row: Row, state: Row | None) -> tuple[Any, ...]:
+    """Do as `reminding`, without the key."""
+    return _without_id(reminding(row, state))
+
+
+@fk.deterministic
+def reminded_by_key(key: Row, time: datetime, state: Row) -> tuple[Any, ...]:
+    """Do as `reminded`, without the key."""
+    return _without_id(reminded(key, time, state))
 
 
 #: Row steps after which all records of an id are still in one partition of the source.

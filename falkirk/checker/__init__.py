@@ -3,6 +3,7 @@
 It shares no code with the mechanism that it judges, and ignores stamps and headers. Start at `check_keyed`.
 """
 
+from falkirk.checker.compacted import compare_compacted
 from falkirk.checker.content import content_of, group_key
 from falkirk.checker.described import Described, check_described
 from falkirk.checker.epochs import Comparison, Due, EpochFault, Fault, Forgotten, FoundRow, compare_rows
@@ -87,6 +88,7 @@ __all__ = [
     "check_keyed",
     "check_rules",
     "check_stateless",
+    "compare_compacted",
     "compare_latest",
     "compare_rows",
     "content_of",

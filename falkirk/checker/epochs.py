@@ -133,10 +133,15 @@ def compare_rows(
     Args: due: by number of epoch. invalid: the numbers of rows of epochs that may be there although a rollback made
         them invalid, by number of epoch.
     """
-    return _Rows(due, forgotten, invalid or {}).compare(found)
+    return RowsOfEpochs(due, forgotten, invalid or {}).compare(found)
 
 
-class _Rows:
+class RowsOfEpochs:
+    """Compares a place with the rows that are due. Attributes: result: of the comparison so far."""
+
+    #: Whether the place may delete rows that later ones replace.
+    is_compacted = False
+
     def __init__(self, due: Sequence[Due], forgotten: Forgotten | None, invalid: Mapping[int, int]) -> None:
         self._due, self._forgotten = {d.epoch: d for d in due}, forgotten
         #: For each invalid epoch, the number of rows that were not found.
@@ -156,6 +161,7 @@ class _Rows:
         self.result = Comparison(due=sum(d.count - d.refused for d in due if not d.waits))
 
     def compare(self, found: Iterable[FoundRow]) -> Comparison:
+        """Return the comparison with the rows of a place. Called once."""
         names_epochs = has_order = False
         for row in found:
             names_epochs = names_epochs or row.epoch is not None
@@ -174,7 +180,7 @@ class _Rows:
                 self._more.append((row, of_row))
             elif row.partition is not None and len(self._left[of_row]) == 1 and not self._invalid:
                 self._see_order(row, row.partition, taken)
-        missing = self._missing()
+        missing = self.missing()
         if not names_epochs:
             self._set_invalid_aside()
         self.result.note_invalid(ordered=has_order)
@@ -209,7 +215,8 @@ class _Rows:
             )
         )  # fmt: skip
 
-    def _missing(self) -> dict[int, list[Hashable]]:
+    def missing(self) -> dict[int, list[Hashable]]:
+        """Return the contents of the due rows that are not there, by epoch."""
         found: dict[int, list[Hashable]] = defaultdict(list)
         for of_row, left in self._left.items():
             for epoch, count in left.items():
@@ -265,7 +272,7 @@ class _Rows:
             self._more = []
             return
         self.result.due += forgotten
-        most, least = most + forgotten, least + forgotten
+        most, least = most + forgotten, 0 if self.is_compacted else least + forgotten
         # An unknown row is rather one of these than a row that equals another.
         self._more.sort(key=lambda each: each[1] in self._left)
         if more < least:

@@ -127,6 +127,7 @@ class Stream:
         order: str | None = None,
         expires: Duration | None = None,
         on_timer: "Callable[[Row, datetime, Row], Any] | None" = None,
+        include_key: bool = False,
         poison: str = "dead-letter",
         timeout: Duration = "1 minute",
     ) -> Self:
@@ -141,6 +142,8 @@ class Stream:
             expires: delete the state of a key when the watermark has passed the key's newest record by this.
             on_timer: with it, both functions may return ``(results, state, time)``. It is called as
                 ``on_timer(key, time, state)`` when the watermark, or the clock of `withClock`, has reached this time.
+            include_key: each result begins with the columns of the key, which Falkirk adds, and `returns` has the
+                others. So a `groupBy` or a `stateful` of the same key can follow without an internal topic.
             timeout: see `map_rows`.
 
         `order`, `expires` and `on_timer` need a `withWatermark` before the step. With it, late records become dead
@@ -151,6 +154,7 @@ class Stream:
         where = caller()
         duration_s(timeout)
         options: dict[str, Any] = {"key": key, "state": state, "returns": returns, "poison": poison, "timeout": timeout}
+        options |= {"include_key": True} if include_key else {}
         timed = timed_options(self._node, expires, on_timer, where)
         options |= timed if order is None else {"order": order_of(self._node, order, timed, where)}
         return self._like(Step(parent=self._node, operation="stateful", arguments=(function, options), where=where))

@@ -69,7 +69,7 @@ class SchemaRegistry:
         """Return the newest schema of a subject. Raises: LogError: `SCHEMA_UNREGISTERED`."""
         doing = f"Falkirk looked up the newest schema of {subject!r}"
         status, found = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest", None, doing)
-        if status == 404 or found.get("schemaType", "AVRO") != kind:
+        if status == 404 or (status == 200 and found.get("schemaType", "AVRO") != kind):
             raise SCHEMA_UNREGISTERED.error(where=self._where, url=self._url, kind=kind, subject=subject)
         self._require(status, found, doing)
         if found.get("references"):

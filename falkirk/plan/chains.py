@@ -4,7 +4,7 @@ A state partition runs them as one operator (Chain.java): each gets the results 
 is right if all records of a key of each step are in one state partition. So the columns that partition the region's log
 also choose the state partition, and the key of each step must contain them, unchanged (`Draft.needs_sequencer`).
 `dropDuplicates`, windows and aggregations pass their keys on. A Python function may return anything in a column of that
-name, so no keyed step follows it in its region.
+name. So a keyed step follows `stateful` in its region only if Falkirk adds the key to the results (`include_key`).
 """
 
 from typing import Any

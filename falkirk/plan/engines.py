@@ -9,6 +9,7 @@ import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from falkirk.declare.application import Application
@@ -21,7 +22,7 @@ from falkirk.declare.stream import Stream
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE, ENGINE_UNSUITABLE_GROUP
 from falkirk.plan import event_time, joins, python_steps, unions
 from falkirk.plan.recordings import Recordings, node_of
-from falkirk.spark_setup.held_views import VIEWS_PLUGIN
+from falkirk.spark_setup.cluster_plugin import CLUSTER_PLUGIN
 from falkirk.steps.dataframes.names import STAMP
 
 if TYPE_CHECKING:
@@ -33,10 +34,14 @@ _NOT_LIVE = {
 }
 
 
-def in_engines(app: Application, recordings: Recordings | None = None, *, holds_views: bool = True) -> Application:
+def in_engines(
+    app: Application, recordings: Recordings | None = None, *, holds_views: bool = True,
+    not_live: Mapping[str, str] = MappingProxyType({}),
+) -> Application:  # fmt: skip
     """Return the application. Its live processors that can't run live are micro-batches in it.
 
-    Args: recordings: receives the result of each stream's function. holds_views: tasks can look views up.
+    Args: recordings: receives the result of each stream's function. holds_views: tasks can look views up. not_live:
+        processors of which only their plan has shown that they can't run live, with the reasons.
     Raises: DefinitionError: `ENGINE_UNSUITABLE`: a processor with engine="live" can't run live, or one in micro-batches
         has a step that only runs live. Errors of a processor's function.
     """
@@ -47,16 +52,18 @@ def in_engines(app: Application, recordings: Recordings | None = None, *, holds_
     while changed:  # a reader of a processor in micro-batches runs in micro-batches too
         changed = False
         for name, processor in chosen.processors.items():
-            reason = None if processor.cut is not None else _reason(processor, chosen, recordings, holds_views)
+            reason = None
+            if processor.cut is None:
+                found = _against_live(processor, chosen, recordings, holds_views) or not_live.get(name)
+                reason = _reason(processor, chosen, found)
             if reason is not None:
                 chosen.processors[name] = _in_micro_batches(processor, reason, chosen, recordings)
                 changed = True
     return chosen
 
 
-def _reason(processor: DeclaredProcessor, app: Application, recordings: Recordings, holds_views: bool) -> str | None:
-    """Return why a processor does not run live, or None when it does."""
-    found = _against_live(processor, app, recordings, holds_views)
+def _reason(processor: DeclaredProcessor, app: Application, found: str | None) -> str | None:
+    """Return why a processor does not run live, or None when it does. Args: found: why it can't."""
     if processor.engine == "live" and found is not None:
         raise ENGINE_UNSUITABLE.error(where=processor.where, processor=processor.name, found=found)
     if processor.engine == "micro-batch" and found is None:
@@ -82,7 +89,7 @@ def _against_live(
         return united
     looking = next((step for step in every if step.operation == LOOKUP), None)
     if looking is not None and not holds_views:
-        return f"lookup() needs spark.plugins={VIEWS_PLUGIN} on a cluster ({looking.where})"
+        return f"lookup() needs spark.plugins={CLUSTER_PLUGIN} on a cluster ({looking.where})"
     steps = [step for step in every if step.operation in _NOT_LIVE]
     if steps:
         return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"

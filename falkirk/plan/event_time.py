@@ -18,7 +18,7 @@ from falkirk.declare.policy import Ephemeral, Lazy, LogSends
 from falkirk.declare.watermark import ProcessingTime, Watermark, watermark_of_state
 from falkirk.declare.windows import is_in_one_partition, split_windows
 from falkirk.errors.conditions.clocks import CLOCK_UNSUITABLE
-from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_TIMED, EXPIRY_UNSUITABLE, WATERMARK_UNUSED
+from falkirk.errors.conditions.plan import EXPIRY_UNSUITABLE, WATERMARK_UNUSED
 from falkirk.plan.keyed_steps import against_steps
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.stamped import Frame
@@ -27,6 +27,17 @@ from falkirk.steps.static_analysis.columns import check_group, plain_keys
 #: Steps that need an event time.
 TIMED = ("dropDuplicates", "windows")
 JOIN = "timedJoin"
+
+
+class NotLiveError(Exception):
+    """A step with event time that can't run live, as only the plan has shown.
+
+    Attributes: processor: its name. reason: as the engine's other reasons.
+    """
+
+    def __init__(self, processor: DeclaredProcessor, step: Step, reason: str) -> None:
+        self.processor, self.reason = processor.name, f"{step_text(step)} can't run live: {reason} ({step.where})"
+        super().__init__(self.reason)
 
 
 def is_timed(step: Step) -> bool:
@@ -190,12 +201,10 @@ def check_keyed_step(
     Args: keys: its `timed_keys`. needs_hop: why it would need a hop before it, which `stateful(order=)` only does after
         another step with a state.
 
-    Raises: DefinitionError: `ENGINE_UNSUITABLE`, `KEY_INVALID`, `COLUMN_MISSING`.
+    Raises: NotLiveError: it can't. DefinitionError: `KEY_INVALID`, `COLUMN_MISSING`.
     """
     if needs_hop is not None and (before.keyed or not is_ordered(step)):
-        raise ENGINE_UNSUITABLE_TIMED.error(
-            where=step.where, step=step_text(step), processor=processor.name, reason=needs_hop
-        )
+        raise NotLiveError(processor, step, needs_hop)
     if step.operation == "windows" or set(keys) <= set(before.columns):
         check_group(before, keys, step.where)
 

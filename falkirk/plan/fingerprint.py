@@ -205,7 +205,8 @@ def _state_of(step: Step) -> str:
     timers = f", timers by {options['timers']}" if "timers" in options else ""
     order = f", {options['order']}" if "order" in options else ""
     key = ", ".join(key_columns(options["key"]))
-    return f"{keyed_step_kind(step)}(key {key}, state {options['state']}{expiry}{timers}{order})"
+    included = ", key in results" if "include_key" in options else ""
+    return f"{keyed_step_kind(step)}(key {key}, state {options['state']}{expiry}{timers}{order}{included})"
 
 
 def keyed_step_kind(step: Step) -> str:

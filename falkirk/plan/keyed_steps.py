@@ -24,8 +24,8 @@ def against_steps(steps: Sequence[Step]) -> str | None:
     for step in steps[places[0] : places[-1] + 1]:
         if step.operation == "timedJoin" or is_ordered(step):
             return "one of them gives results in an order of its own"
-        if step.operation == "stateful" and step is not steps[places[-1]]:
-            return "stateful() calls Python, which may return another key"
+        if step.operation == "stateful" and step is not steps[places[-1]] and "include_key" not in step.arguments[1]:
+            return "stateful() without include_key=True calls Python, which may return another key"
         if step.operation in ("agg", "count") and split_windows(step.arguments[0])[0]:
             return "groupBy() has a window without event time"
         if step.operation not in KEYED and (step.operation not in _ROW_STEPS or udfs.of_values(step.arguments)):

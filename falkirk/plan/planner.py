@@ -14,7 +14,7 @@ are released once they can't become invalid any more.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -50,7 +50,7 @@ from falkirk.plan.refusals import check_home, check_live_step, check_not_files
 from falkirk.plan.region import Hop, Region
 from falkirk.plan.requests import bound, plan_push
 from falkirk.plan.topics import check_declared, dead_letter_topic
-from falkirk.spark_setup.held_views import holds_views
+from falkirk.spark_setup.cluster_plugin import reaches_driver
 from falkirk.steps.dataframes.empty import no_rows
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.stamped import Frame
@@ -72,8 +72,19 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
         raise SINK_MISSING.error(app=app.name)
     app = bound(app, identity)
     check_declared(app)
-    recordings = Recordings()
-    app = in_engines(app, recordings, holds_views=holds_views(session))
+    recordings, not_live = Recordings(), dict[str, str]()
+    while True:
+        try:
+            return _plan(app, session, identity, recordings, not_live)
+        except event_time.NotLiveError as found:  # in the next round it is not planned live
+            not_live[found.processor] = found.reason
+
+
+def _plan(
+    app: Application, session: SparkSession, identity: str, recordings: Recordings, not_live: Mapping[str, str]
+) -> Plan:
+    """Return the regions. Args: not_live: see `in_engines`. Raises: NotLiveError: one more processor is not live."""
+    app = in_engines(app, recordings, holds_views=reaches_driver(session), not_live=not_live)
     planner = _Planner(app=app, session=session, identity=identity, recordings=recordings)
     for sink in app.sinks.values():
         planner.add_sink(sink)
@@ -314,14 +325,9 @@ class _Planner:
         ddl = columns.hop_ddl(draft.frame, where)
         names = keys if all(isinstance(key, str) for key in keys) else ()
         self._close(
-            draft,
-            name=name,
-            output=Kafka(topic, where=where),
-            hop=Hop(topic=topic, keys=keys, reason=reason),
-            released_to=None,
-            delivery=Delivery.EXACTLY_ONCE,
-            where=where,
-        )
+            draft, name=name, output=Kafka(topic, where=where), hop=Hop(topic=topic, keys=keys, reason=reason),
+            released_to=None, delivery=Delivery.EXACTLY_ONCE, where=where,
+        )  # fmt: skip
         source = SourceNode(name=name, topic=Kafka(topic, schema=ddl, key=names or None, where=where), is_hop=True)
         return Log(
             source=source,
@@ -338,16 +344,9 @@ class _Planner:
         return next(n for n in itertools.chain([name], numbered) if n not in taken)
 
     def _close(
-        self,
-        draft: Draft,
-        *,
-        name: str,
-        output: Kafka,
-        hop: Hop | None,
-        released_to: Kafka | None,
-        delivery: Delivery,
-        where: SourceLocation,
-    ) -> None:
+        self, draft: Draft, *, name: str, output: Kafka, hop: Hop | None, released_to: Kafka | None,
+        delivery: Delivery, where: SourceLocation,
+    ) -> None:  # fmt: skip
         if any(name == region.name or output.topic == region.output.topic for region in self.regions):
             raise NAME_TAKEN_LOG.error(where=where, name=name)
         joins.check_determined(draft, delivery, where)

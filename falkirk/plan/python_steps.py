@@ -21,7 +21,7 @@ from falkirk.errors.conditions.batch import OPTION_UNKNOWN_POISON
 from falkirk.errors.conditions.plan import STEP_INVALID_STREAM
 from falkirk.plan.event_time import JOIN, is_clocked
 from falkirk.steps.live.python_command import START_S
-from falkirk.steps.live.python_steps import check_types, schema_of
+from falkirk.steps.live.python_steps import added_keys, check_apart, check_types, schema_of
 from falkirk.steps.live.python_udfs import TIMEOUT_S
 from falkirk.steps.live.stamped import Frame
 from falkirk.steps.static_analysis import udfs
@@ -117,7 +117,9 @@ def check_options(step: Step) -> None:
     options = step.arguments[1]
     for name in ("returns", "state"):
         if name in options:
-            schema_of(options[name], name, step.where)
+            schema = schema_of(options[name], name, step.where)
+            if name == "returns":
+                check_apart(added_keys(options), schema, options[name], step.where)
     if options["poison"] not in ("dead-letter", "fail"):
         raise OPTION_UNKNOWN_POISON.error(where=step.where, option="poison", value=options["poison"])
 

@@ -24,6 +24,7 @@ from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.aggregates import aggregates_of
 from falkirk.steps.live.stamped import Frame
 from falkirk.steps.static_analysis.determinism import DISTINCT, operations
+from falkirk.steps.static_analysis.functions import PRESENT
 
 #: For operations by Catalyst's names: a description, and an alternative.
 _NOT_LIVE = {
@@ -33,7 +34,7 @@ _NOT_LIVE = {
 }
 #: In a stream these are the time of the batch, which Spark does not support inside an aggregate. In windows they would
 #: be the time of the start (Aggregates.java).
-_BATCH_TIMES = ("CurrentTimestamp", "CurrentDate", "LocalTimestamp")
+_BATCH_TIMES = ("CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", PRESENT)
 
 
 def check_live_step(before: Frame, step: Step, had: Counter[str], has: Counter[str]) -> None:

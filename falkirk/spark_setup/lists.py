@@ -51,7 +51,22 @@ def with_options(to: Options, options: Mapping[str, str]) -> Options:
     if not is_ours or any(_BETWEEN in part for entry in options.items() for part in entry):
         return to.options(**options)
     java = cast(Any, to)
-    made = java._spark._jvm.org.falkirk.TextMap.of(_BETWEEN.join(part for entry in options.items() for part in entry))
+    made = _text_map(java._spark._jvm, options)
     side = "_jreader" if isinstance(to, DataFrameReader) else "_jwrite"
     setattr(java, side, getattr(java, side).options(made))
     return to
+
+
+def text_map(session: SparkSession, options: Mapping[str, str]) -> Any:
+    """Return a map of texts in the JVM."""
+    jvm: Any = session._jvm
+    if not any(_BETWEEN in part for entry in options.items() for part in entry):
+        return _text_map(jvm, options)
+    made = jvm.java.util.HashMap()
+    for name, value in options.items():
+        made.put(name, value)
+    return made
+
+
+def _text_map(jvm: Any, options: Mapping[str, str]) -> Any:
+    return jvm.org.falkirk.TextMap.of(_BETWEEN.join(part for entry in options.items() for part in entry))

@@ -20,8 +20,8 @@ from falkirk.kafka_client.signing import KEY_PATTERN
 from falkirk.platform import private
 from falkirk.spark_setup import exposure, hadoop, objects
 from falkirk.spark_setup.archive import driver_class_path, options
+from falkirk.spark_setup.cluster_plugin import CLUSTER_PLUGIN
 from falkirk.spark_setup.few_calls import save_calls
-from falkirk.spark_setup.held_views import VIEWS_PLUGIN
 from falkirk.spark_setup.jars import s3_jars
 from falkirk.spark_setup.java import find_java
 from falkirk.spark_setup.java_options import AVRO_LIMITS, LATE_SECOND_COMPILER, PINNED, QUICK_COMPILER
@@ -281,7 +281,7 @@ def _launch_settings(master: str, data: str | None = None) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
     }
     if not exposure.is_local(master):  # executors are separate JVMs
-        settings[PLUGINS] = VIEWS_PLUGIN
+        settings[PLUGINS] = CLUSTER_PLUGIN
         if exposure.is_on_this_machine(master):  # they find the driver's jars and archive
             settings |= {_EXECUTOR_CLASS_PATH: class_path, _EXECUTOR_OPTIONS: " ".join([*PINNED, *archived])}
         else:

@@ -126,6 +126,11 @@ class Remote(Application):
             self._readers[name] = Reading(self.bootstrap, self.topics[name], bytes)
         return len(self._readers[name].all())
 
+    def counted(self) -> dict[str, int]:
+        """Return how many results of each region and the batch the present host has counted."""
+        figures = {unit["name"]: unit["sinks"].values() for unit in self.status().get("figures", ())}
+        return {name: sum(sink.get("records") or 0 for sink in figures.get(name, ())) for name in self.regions}
+
     def wait_results(self, name: str, count: int) -> None:
         """Wait until a region or the batch has this number of results."""
         self.wait_for(lambda: self._are_out({name: count}), lambda: f"{count} results of {name}")

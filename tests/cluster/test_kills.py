@@ -14,9 +14,10 @@ import pytest
 from falkirk.spark_setup.archive import archive_entry, archive_file
 from falkirk.spark_setup.broker import Broker
 from falkirk.spark_setup.java import find_java
-from tests.chaos.counting import assert_exactly_once, counting
+from tests.chaos.counting import assert_exactly_once, counting, visible
 from tests.chaos.harness import LIGHT, Application, Load
 from tests.chaos.regions import Clicks, assert_timed, running
+from tests.cluster.scraped import free_port, published
 from tests.support import is_alive, suspend, wait_until
 
 TIMERS = Path(__file__).parent / "apps" / "timers.py"
@@ -28,17 +29,36 @@ MASTER = "local-cluster[2,8,1024]"
 
 @pytest.mark.soak
 def test_an_executor_of_a_cluster_is_killed(broker: Broker, home: Path, tag: str) -> None:
-    with counting(broker, home, tag, "--master", MASTER) as run:
+    """Metrics count each result once, beyond the death. They do not count results of the last second of an executor or
+    its driver, so the load pauses then."""
+    port = free_port()
+    with counting(broker, home, tag, "--master", MASTER, "--metrics", str(port)) as run:
+
+        def counts_all() -> bool:
+            return published(port, "counts")[0] == len(visible(run))
+
+        def wait_counted() -> None:
+            run.application.wait(counts_all, 60, lambda: f"{published(port, 'counts')} of {len(visible(run))} results")
 
         def kill_one() -> Sequence[psutil.Process]:
             assert len(run.application.executors()) == 2
-            killed = run.application.busy_executors(broker)[0]
+            load.rate = 0.0
+            wait_counted()
+            host, killed = run.application.host(), run.application.busy_executors(broker)[0]
             killed.kill()
+            wait_until(lambda: not is_alive(host), 180, "the Spark application to be replaced")
+            load.rate = LIGHT
             return [killed]
 
         with Load(broker.bootstrap, run.events, rate=LIGHT) as load:
             _strike(run.application, {"counts": run.released}, kill_one)
         assert_exactly_once(run, load.sent)
+        wait_counted()
+        counted, measured = published(port, "counts")
+        print(f"{counted} results counted, {measured} measured")
+        assert counted == load.sent
+        # In a replay of many records, samples stand for all.
+        assert 0.8 * counted < measured < 1.2 * counted
 
 
 def test_stray_connections_and_executors_that_hang_and_go_on_too_late(broker: Broker, home: Path, tag: str) -> None:
@@ -49,10 +69,9 @@ def test_stray_connections_and_executors_that_hang_and_go_on_too_late(broker: Br
     the coordinator.
 
     An executor that hangs (SIGSTOP) would resume after its region is restarted: it must be dead by then."""
-    names = ["reminders"]
-    with running(
-        broker, home, tag, TIMERS, "--master", MASTER, sources=["clicks"], names=names, REGIONS=names[0]
-    ) as run:  # fmt: skip
+    names, port = ["reminders"], free_port()
+    options = ("--master", MASTER, "--metrics", str(port))
+    with running(broker, home, tag, TIMERS, *options, sources=["clicks"], names=names, REGIONS=names[0]) as run:
 
         def stop_all() -> Sequence[psutil.Process]:
             executors = run.application.executors()
@@ -69,11 +88,18 @@ def test_stray_connections_and_executors_that_hang_and_go_on_too_late(broker: Br
             for executor in found if archived.is_file() else ():
                 assert str(archived) in Path(f"/proc/{executor.pid}/maps").read_text()
             assert _restarted_alone(run.application) == {run.application.host().pid}, "the same Spark application"
+            run.application.wait(lambda: min(published(port, "reminders")) > 0, 60, "the reports of executors")
+            before = published(port, "reminders")
             for executor in _strike(run.application, results, stop_all):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     executor.resume()
                 assert not is_alive(executor)
         assert_timed(run)
+        # Of the results before the strike, those of the last second are missing.
+        run.application.wait(
+            lambda: published(port, "reminders")[0] > before[0], 30, "more results in the metrics than before"
+        )
+        assert published(port, "reminders")[0] <= run.count("reminders")
 
 
 def _restarted_alone(application: Application) -> set[int]:

@@ -52,6 +52,7 @@ def test_one_fault_after_another(bed: Bed, tmp_path: Path, *, keyed: bool) -> No
         with Load(bed.broker.bootstrap, run.topics["events"], rate=40) as load:
             with phase("first results"):
                 run.wait_flowing()
+                run.wait_for(lambda: min(run.counted().values()) > 0, lambda: f"counts in {run.counted()}")
             for fault in faults:
                 bed.wait_for_executors()
                 before = run.incarnations()

@@ -15,6 +15,12 @@ SCHEMA_INVALID_OPTION = Condition(
     "{option}={schema!r} is not Spark DDL: {problem}.",
     hint='Write columns as "id STRING, n LONG".',
 )
+SCHEMA_INVALID_KEY = Condition(
+    "SCHEMA_INVALID",
+    DefinitionError,
+    "returns={schema!r} has the column {column!r}, which include_key=True adds.",
+    hint="Leave {column!r} out of returns= and out of the function's results.",
+)
 OPTION_UNKNOWN_POISON = Condition(
     "OPTION_UNKNOWN",
     DefinitionError,

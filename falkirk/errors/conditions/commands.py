@@ -131,6 +131,12 @@ RECORD_FOREIGN = Condition(
     "this application did not write the record {record}: it has {reason}.",
     hint="Choose a record of this application. `falkirk peek` marks the others as foreign.",
 )
+EPOCH_UNKNOWN = Condition(
+    "EPOCH_UNKNOWN",
+    LogError,
+    "it is not known which epoch has written the record {record}: {reason}.",
+    hint="Choose a newer record. `falkirk peek` marks those whose epoch is unknown.",
+)
 TOPIC_NOT_OURS = Condition(
     "TOPIC_NOT_OURS",
     DefinitionError,

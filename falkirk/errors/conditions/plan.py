@@ -51,12 +51,6 @@ ENGINE_UNSUITABLE = Condition(
     "{processor!r} can't run live: {found}.",
     hint='Leave out engine=, or write engine="micro-batch".',
 )
-ENGINE_UNSUITABLE_TIMED = Condition(
-    "ENGINE_UNSUITABLE",
-    DefinitionError,
-    "{step} of {processor!r} can't run live: {reason}.",
-    hint='Write engine="micro-batch".',
-)
 JOIN_UNDETERMINED = Condition(
     "JOIN_UNDETERMINED",
     DefinitionError,

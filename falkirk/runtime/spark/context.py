@@ -182,17 +182,33 @@ class Context(Storage):
         Args: reader: the name of the batch that reads. headers: with the headers of the records.
         """
         begin = {partition: first.get(partition, 0) for partition in last}
-        consumers = {
+        more = self._consumers(reader)
+        return reads.spark_records(
+            session, self.kafka_options(), topic, first=begin, last=last, headers=headers, more=more
+        )
+
+    def records_of_jobs(
+        self, session: SparkSession, topic: LogId, partitions: Iterable[int], *, reader: str, headers: bool
+    ) -> DataFrame:
+        """Return the records of a topic of which each job reads its own offsets (epochs/repeated_job.py).
+
+        Args: partitions: those that it reads. Others: as of `records`.
+        """
+        nowhere = dict.fromkeys(sorted(partitions), 0)
+        more = {**self._consumers(reader), "offsetsOfJob": "true"}
+        return reads.spark_records(
+            session, self.kafka_options(), topic, first=nowhere, last=nowhere, headers=headers, more=more
+        )
+
+    def _consumers(self, reader: str) -> dict[str, str]:
+        return {
             # Spark pools consumers by the name of their group, and by default invents a name for each query. Then each
             # epoch would open new consumers. Nothing is committed in this group.
             "kafka.group.id": f"falkirk-{self.home.identity}-{reader}",
             # After each fetch Spark asks for the end of the partition, on the connection on which the consumer has
             # already asked for the next records. If there are none, that would take half a second.
-            "kafka.fetch.max.wait.ms": "10",
+            "kafka.fetch.max.wait.ms": "1",
         }
-        return reads.spark_records(
-            session, self.kafka_options(), topic, first=begin, last=last, headers=headers, more=consumers
-        )
 
     def kafka_options(self) -> dict[str, str]:
         """Return the options of Spark's Kafka source and sink. Raises: as `environment.spark.kafka_options`."""

@@ -1,8 +1,8 @@
 """Figures: the counts and measurements of the host for its status, from which the coordinator makes metrics.
 
 They cost no request to Kafka: positions are those that each poll reads anyway. Java's `Figures` counts the records that
-lanes have published in this JVM, and measures their latency. Executors on other machines count for themselves, so on a
-cluster there are no such counts.
+lanes have published, and measures their latency. Executors in other JVMs report theirs to the driver's each second
+(`FiguresReporter`), so this JVM has the figures of all.
 """
 
 import json
@@ -19,7 +19,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from falkirk.errors.spark import JVM_ERRORS
 from falkirk.runtime.spark import lanes
 from falkirk.runtime.spark.context import Context
-from falkirk.spark_setup.spark import writes_elsewhere
+from falkirk.spark_setup.cluster_plugin import reaches_driver
 from falkirk.theory.delivery import SourcePartition
 from falkirk.theory.ids import Offset, Offsets
 
@@ -67,20 +67,18 @@ class HeldAge:
         return self._clock() - self._seen[0][0]
 
 
-def note_timestamps(raw: DataFrame, context: Context, region: str, source: int) -> DataFrame:
+def note_timestamps(raw: DataFrame, context: Context, region: str, source: int, *, crosses: bool) -> DataFrame:
     """Return Kafka records of a region's source; when one is read, Java's `Figures` notes its timestamp.
 
-    On a cluster the writers are in other JVMs than the readers, so nothing is noted there.
-
-    Args: source: its number, as in a stamp.
+    Args: source: its number, as in a stamp. crosses: one task may read a record, and another one write its result.
     """
-    if writes_elsewhere(context.session):
+    if not reaches_driver(context.session):  # no figures leave the executors
         return raw
     jvm: Any = context.session._jvm
     catalyst, types = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.types
     bridge = jvm.org.apache.spark.sql.classic.ExpressionUtils
     name, read = F.lit(lanes.lanes_key(context.home.identity, region)), ("partition", "offset", "timestamp")
-    arguments = [bridge.expression(_java(c)) for c in (name, F.lit(source), *map(F.col, read))]
+    arguments = [bridge.expression(_java(c)) for c in (name, F.lit(source), *map(F.col, read), F.lit(crosses))]
     figures = jvm.org.apache.spark.util.Utils.classForName("org.falkirk.Figures", True, False)  # also of spark.jars
     sequence, nothing = jvm.PythonUtils.toSeq(arguments), jvm.PythonUtils.toSeq([])
     call = catalyst.objects.StaticInvoke(
@@ -89,16 +87,10 @@ def note_timestamps(raw: DataFrame, context: Context, region: str, source: int) 
     return raw.withColumn("offset", ClassicColumn(bridge.column(call)))
 
 
-def tell_joined(context: Context, region: str, *, joined: bool) -> None:
-    """Set whether the stamps of a region name two records. Args: joined: the region joins two sources."""
-    if not writes_elsewhere(context.session):
-        context.session._jvm.org.falkirk.Figures.joined(lanes.lanes_key(context.home.identity, region), joined)  # type: ignore[union-attr]
-
-
 def read_ends(context: Context, region: str) -> dict[SourcePartition, Offset]:
     """Return the end of the records that a region has read since its query began, of each partition with any.
 
-    It is empty on a cluster: see `noted`.
+    It is empty on a cluster: executors do not report it.
     """
     try:
         name = lanes.lanes_key(context.home.identity, region)
@@ -113,8 +105,8 @@ def _java(column: Column) -> Any:
 
 
 def published(context: Context) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the counts of results that the lanes of this home have published in this JVM: by region and topic, in one
-    call of the JVM.
+    """Return the counts of results that the lanes of this home have published, as far as this JVM knows: by region and
+    topic, in one call of the JVM.
 
     Each has `records`, and as `Histogram.describe` the latencies of those whose source record is known.
     """

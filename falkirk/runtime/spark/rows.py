@@ -18,9 +18,9 @@ from falkirk.kafka_client.void import Void
 from falkirk.plan.region import Region
 from falkirk.runtime.spark.attempts import first_attempt_only
 from falkirk.runtime.spark.signed import signed_header
-from falkirk.steps.dataframes.names import BAD, CO_PARTITIONING, LEAST, STAMP
+from falkirk.steps.dataframes.names import BAD, STAMP
 from falkirk.steps.live import effects
-from falkirk.steps.live.stamped import Frame, is_good, key_column
+from falkirk.steps.live.stamped import Frame, key_column
 from falkirk.steps.sources import avro, wire, written
 from falkirk.steps.sources.topics import dead_letter
 from falkirk.theory.channel import Channel, ReleasedTail
@@ -133,8 +133,6 @@ def rows(frame: Frame, region: Region, release: IncarnationConstants) -> DataFra
         data = data.where(~_is_released(frame.depth, dead, release.barrier, release))
     numbers = [stamp[name] for name in _fields(frame.depth)]
     topic = F.when(dead, F.lit(release.dead.name)).otherwise(F.lit(release.main.name))
-    if region.stateful and region.source.topic.keys and region.joined is None:
-        topic = _co_partitioned(topic, frame.place, _text_of(region))
     signing_key = F.when(dead, F.lit(release.dead_key)).otherwise(F.lit(release.main_key))
     partition = to.cast("int")
     key = F.when(dead, effects.key_of_letter()).otherwise(F.col("__key"))
@@ -233,17 +231,6 @@ def resend_after_failure(region: Region) -> str:
 
 def _hops(region: Region) -> tuple[int, ...]:
     return tuple(number for number, source in enumerate(region.sources) if source.is_hop)
-
-
-def _co_partitioned(topic: Column, newest: Column, text: str) -> Column:
-    """Fail the task if records of one key came from two partitions, because their order would not be reproducible.
-
-    Args: newest: the place of the newest record. It is the greatest, since a stamp begins with it. (A `groupBy` in a
-        query has its own check.)
-    """
-    split = is_good() & (F.col(LEAST) != newest)
-    fields = [F.col(LEAST), newest, F.substring(text, 1, 200)]
-    return F.when(split, F.raise_error(F.concat_ws("|", F.lit(CO_PARTITIONING), *fields))).otherwise(topic)
 
 
 def _is_released(depth: int, dead: Column, barrier: Barrier, release: IncarnationConstants) -> Column:

@@ -32,18 +32,33 @@ class StateRules:
     zone: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """The columns of a result that the function does not give.
+
+    Args: own: the names of those that it gives. include_key: the columns of the key come before them. stamp: the name
+        of a column after them, with the stamp of the row, and the name of its sub-index; None: there is none.
+    """
+
+    own: tuple[str, ...]
+    include_key: bool
+    stamp: tuple[str, str] | None
+
+
 def folding(
     function: Callable[[Row, Row | None], object],
     names: list[str],
     keys: list[str],
     states: list[str],
     rules: StateRules | None,
+    beside: Beside | None,
     sender: Callable[[], RowCollector],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a task's function for `stateful`. Rows arrive key by key: first the key's state, then its rows in order.
 
     Args: names, keys, states: the columns of rows, of keys, and of states without keys. rules: None: states have no
-        age. Otherwise rows and states have `_AGE` and `_END`, and with timers states have `_TIMER`.
+        age. Otherwise rows and states have `_AGE` and `_END`, and with timers states have `_TIMER`. beside: None:
+        the function gives all columns of a result.
     """
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -51,7 +66,10 @@ def folding(
         make, make_state = Row(*names), Row(*states)
 
         def new(key: tuple[Any, ...]) -> _Key:
-            return _Key(function=function, rules=rules, out=out, keys=keys, key=key, make=make, make_state=make_state)
+            return _Key(
+                function=function, rules=rules, out=out, keys=keys, key=key, make=make, make_state=make_state,
+                beside=beside,
+            )  # fmt: skip
 
         now: _Key | None = None
         for batch in batches:
@@ -89,6 +107,7 @@ class _Key:
     key: tuple[Any, ...]
     make: Row
     make_state: Row
+    beside: Beside | None
     state: Row | None = None
     age: Mapping[str, Any] | None = None
     timer: int | None = None
@@ -121,6 +140,22 @@ class _Key:
 
     def _named(self) -> dict[str, Any]:
         return dict(zip(self.keys, self.key, strict=True))
+
+    def _result(self, value: object, stamp: object, place: int) -> dict[str, Any]:
+        """Return a result as plain values. Args: stamp, place: of its row, and among the results of the row.
+
+        Raises: as `RowCollector.check`.
+        """
+        beside = self.beside
+        if beside is None:
+            return self.out.check(RESULT_KIND, value)
+        found = self.out.check(RESULT_KIND, value, beside.own)
+        if beside.include_key:  # a key is -0.0 if its first row has that; in a live region, it is always 0.0
+            found |= {n: v + 0.0 if isinstance(v, float) else v for n, v in self._named().items()}
+        if beside.stamp is not None:
+            assert isinstance(stamp, Mapping), "a row has one"
+            found[beside.stamp[0]] = {**stamp, beside.stamp[1]: place}
+        return found
 
     def _move(self, watermark: int | None) -> None:
         """Let the timer fire, or the state expire, as far as they are due."""
@@ -156,7 +191,7 @@ class _Key:
         try:
             timers = self.rules is not None and self.rules.on_timer is not None
             results, after, timer = parts_of(call(), timers=timers)
-            found = [self.out.check(RESULT_KIND, r) for r in results_of(results)]
+            found = [self._result(r, stamp, place) for place, r in enumerate(results_of(results))]
             if after is not None:
                 values = after.asDict() if isinstance(after, Row) else after
                 kept = self.out.check(STATE_KIND, {**self._named(), **values})

@@ -1,12 +1,12 @@
 """Functions: `map_rows` and `stateful` run a user's Python function on each row, in Spark's Python workers."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pyspark.cloudpickle as cloudpickle
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from falkirk.declare.asserting import assertion_of
 from falkirk.declare.keys import key_columns
@@ -16,7 +16,7 @@ from falkirk.steps.batch.ages import Age
 from falkirk.steps.batch.call import LETTER_SCHEMA, Call, current
 from falkirk.steps.batch.python import KIND
 from falkirk.steps.dataframes.names import PREFIX
-from falkirk.steps.live.python_steps import schema_of
+from falkirk.steps.live.python_steps import check_apart, schema_of
 from falkirk.steps.static_analysis.columns import require_columns
 
 _PoisonPolicy = Literal["dead-letter", "fail"]
@@ -58,9 +58,11 @@ def stateful(
     state: str,
     returns: str,
     order: str = STAMP_COLUMN,
+    include_key: bool = False,
     poison: _PoisonPolicy = "dead-letter",
     where: SourceLocation | None = None,
     age: Age | None = None,
+    depth: int | None = None,
 ) -> DataFrame:
     """Return the results of a Python function for each row and the state of its key; the function also returns the new
     state.
@@ -73,8 +75,10 @@ def stateful(
         state: the columns of a state, without the key, as Spark DDL.
         returns: the columns of the results, as Spark DDL.
         order: the column that orders a key's rows. The default is their stamps, which a parameter marked `Stamped` has.
+        include_key: each result begins with the columns of the key, which Falkirk adds, and `returns` has the others.
         poison, where: as in `map_rows`; the state from before the row remains.
         age: when states expire, and their timers, for `Stream.stateful`. Then rows have a column `AGE`.
+        depth: results have the stamps of their rows, whose sub-indexes these are so many; None: they have none.
     Raises: DefinitionError: as `map_rows`; `COLUMN_MISSING`, `STAMP_MISSING`.
     """
     call, where = current("stateful"), where or caller()
@@ -83,7 +87,14 @@ def stateful(
     own = schema_of(state, "state", where)
     ages = [] if age is None else age.fields
     whole = StructType([*[rows.schema[k] for k in keys], *own.fields, *ages])
-    kinds = {"result": schema_of(returns, "returns", where), "state": whole, "letter": LETTER_SCHEMA}
+    results, added = schema_of(returns, "returns", where), keys if include_key else ()
+    check_apart(added, results, returns, where)
+    all_ = [*[StructField(k, rows.schema[k].dataType) for k in added], *results.fields]
+    stamp = None if depth is None else (order, f"sub{depth}")
+    if stamp is not None:
+        numbers = cast(StructType, rows.schema[order].dataType).fields
+        all_.append(StructField(order, StructType([*numbers, StructField(stamp[1], IntegerType())])))
+    kinds = {"result": StructType(all_), "state": whole, "letter": LETTER_SCHEMA}
     slot, rows = call.slot("stateful"), call.once(rows)
     before = call.before(slot, whole)
     touched = rows.select(*columns_by_name(keys))
@@ -106,13 +117,21 @@ def stateful(
     both = new.unionByName(old) if age is None else age.with_end(new.unionByName(old))
     sorted_ = both.repartition("key").sortWithinPartitions("key", F.col("row").isNotNull(), "order")
     work = _worker("folding", kinds, poison, where)
-    options = names, list(keys), list(own.names), None if age is None else _rules(age, rows.sparkSession)
+    rules = None if age is None else _rules(age, rows.sparkSession)
+    beside = _beside(results.names, include_key=include_key, stamp=stamp)
+    options = names, list(keys), list(own.names), rules, beside
     on_timer = None if age is None else age.on_timer
     done = sorted_.mapInArrow(work(function, *options, calls=on_timer), _tagged(kinds))
     taken = _taken(call, done, kinds)
     states = others.unionByName(taken["state"])
     call.keep(slot, states if age is None else age.unexpired(states))
     return taken["result"]
+
+
+def _beside(own: Sequence[str], *, include_key: bool, stamp: tuple[str, str] | None) -> Any:
+    from falkirk.steps.batch.folding import Beside
+
+    return Beside(own=tuple(own), include_key=include_key, stamp=stamp) if include_key or stamp is not None else None
 
 
 def _rules(age: Age, session: SparkSession) -> Any:

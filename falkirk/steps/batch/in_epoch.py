@@ -91,6 +91,13 @@ class InEpoch(StatefulCall):
         if not any(letters is each for each in self._nothing):
             super().reject(letters)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the call has done nothing besides returning a result."""
+        return not any((
+            self.kept, self.notes, self.reported, self.letters, self.ran, self._written, self._held, self._nothing,
+        ))  # fmt: skip
+
     def clean(self) -> None:
         """Delete the temporary rows of this call. Call it when nothing reads them any more."""
         for rows in self._held:

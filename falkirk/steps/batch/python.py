@@ -6,7 +6,7 @@ This module runs in Spark's Python workers, where Falkirk need not be installed:
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -49,12 +49,16 @@ class RowCollector:
         """Send a row of a kind."""
         self._rows.append({KIND: kind, kind: value})
 
-    def check(self, kind: str, value: object) -> dict[str, Any]:
-        """Return a row as plain values, after checking that it fits its kind.
+    def check(self, kind: str, value: object, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return a row as plain values, after checking that it fits its kind. Args: names: those of its columns; None:
+        all of its kind.
 
         Raises: TypeError, ValueError: it does not fit; the user's function is the cause.
         """
-        plain, _ = fitted(kind, self._schema.field(kind).type, value)
+        of = self._schema.field(kind).type
+        if names is not None:
+            of = pa.struct([of.field(name) for name in names])
+        plain, _ = fitted(kind, of, value)
         return plain
 
     def refuse(self, row: Mapping[str, Any], stamp: object = None) -> None:

@@ -44,9 +44,9 @@ def replay(
 
 @dataclass(kw_only=True)
 class Replay:
-    """The steps of one epoch. Args: given, processor, keys: see `replay`. has_order: the results of windows have
-    stamps, as in a query; then each source has one partition. times: the times of all partitions, by the watermark that
-    moves them."""
+    """The steps of one epoch. Args: given, processor, keys: see `replay`. has_order: the results of windows and of
+    `stateful` have stamps, as in a query; then each source has one partition. times: the times of all partitions, by
+    the watermark that moves them."""
 
     given: Mapping[str, DataFrame]
     processor: DeclaredProcessor
@@ -88,7 +88,9 @@ class Replay:
         elif by is not None:
             rows, age = watermarks.aged(rows, by, expiry, timers, self.processor.name, self.times[id(by)])
         rows = rows.drop(TIME, GREATEST)
-        return frames.good(stateful(rows, node.arguments[0], order=order, where=node.where, age=age, **options))
+        depth = frame.depth if self.has_order and order == STAMP and timers is None else None
+        made = stateful(rows, node.arguments[0], order=order, where=node.where, age=age, depth=depth, **options)
+        return frames.good(made, 0 if depth is None else depth + 1)
 
     def plain(self, frame: Frame, step: Step) -> Frame:
         """Return the frame after a step without a state."""

@@ -1,7 +1,7 @@
 """Names: Falkirk's own columns in frames."""
 
-#: The stamp of a record; the reason why a record is bad, with the raw record; the least partition of a key's records.
-STAMP, BAD, LEAST = "__falkirk_stamp", "__falkirk_bad", "__falkirk_least"
+#: The stamp of a record; the reason why a record is bad, with the raw record.
+STAMP, BAD = "__falkirk_stamp", "__falkirk_bad"
 #: The timestamp that a record has in Kafka; its event time in microseconds; the time of its partition, see event_time.
 ARRIVED, TIME, GREATEST = "__falkirk_arrived", "__falkirk_time", "__falkirk_greatest"
 #: How old a record is, or a state: the time of the newest record and its partition, and the watermark.
@@ -14,7 +14,7 @@ VIEWS = "__falkirk_views"
 CORRUPT = "__falkirk_corrupt"
 #: Marks the failure of a task if the topic was not partitioned as declared.
 CO_PARTITIONING = "FALKIRK_CO_PARTITIONING"
-OUR_COLUMNS = (STAMP, BAD, LEAST, ARRIVED, TIME, GREATEST, VIEWS)
+OUR_COLUMNS = (STAMP, BAD, ARRIVED, TIME, GREATEST, VIEWS)
 #: The prefix of the names of all these columns.
 PREFIX = "__falkirk"
 

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from falkirk.steps.dataframes.names import BAD, CO_PARTITIONING, LEAST, STAMP, quoted
+from falkirk.steps.dataframes.names import BAD, CO_PARTITIONING, STAMP, quoted
 
-_NEWEST, _MOST, _OFFSET = "__falkirk_newest", "__falkirk_most", "__falkirk_offset"
+_NEWEST, _LEAST, _MOST = "__falkirk_newest", "__falkirk_least", "__falkirk_most"
+_OFFSET = "__falkirk_offset"
 
 
 def of_key(data: DataFrame, place: str, latest: list[Column]) -> list[Column]:
@@ -24,7 +25,7 @@ def of_key(data: DataFrame, place: str, latest: list[Column]) -> list[Column]:
     Args: place: the place of a record, as an expression. latest: the columns whose newest values are needed.
     """
     record = F.struct(STAMP, BAD, *[column.alias(f"latest{i}") for i, column in enumerate(latest)])
-    least = F.expr(f"min({place}) AS {LEAST}")
+    least = F.expr(f"min({place}) AS {_LEAST}")
     if not data.isStreaming:  # rows of a job have no order
         return [F.max_by(record, F.col(STAMP)).alias(_NEWEST), least]
     numbers = {_MOST: f"max({place})", _OFFSET: f"max({STAMP}.offset)"}
@@ -42,10 +43,10 @@ def order_checked(data: DataFrame, keys: Sequence[str]) -> DataFrame:
     if not data.isStreaming:
         return data
     key = f"to_json(struct({', '.join(map(quoted, keys))}))"
-    split = f"concat_ws('|', '{CO_PARTITIONING}', {LEAST}, {_MOST}, substring({key}, 1, 200))"
+    split = f"concat_ws('|', '{CO_PARTITIONING}', {_LEAST}, {_MOST}, substring({key}, 1, 200))"
     last = f"{_NEWEST}.{STAMP}.offset"
     order = f"concat('Spark gave the records of a key in another order: offset ', {last}, ' after ', {_OFFSET})"
-    wrong = {f"{LEAST} <> {_MOST}": split, f"{last} <> {_OFFSET}": order}
+    wrong = {f"{_LEAST} <> {_MOST}": split, f"{last} <> {_OFFSET}": order}
     raised = " ".join(f"WHEN {when} THEN CAST(raise_error({told}) AS BOOLEAN)" for when, told in wrong.items())
     return data.where(f"CASE {raised} ELSE true END")
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import BinaryType, DataType, StructField, StructType
 from falkirk.declare.keys import key_columns
 from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import Expiry, ProcessingTime, Timers, Watermark, watermark_of_state
-from falkirk.errors.conditions.batch import SCHEMA_INVALID_OPTION
+from falkirk.errors.conditions.batch import SCHEMA_INVALID_KEY, SCHEMA_INVALID_OPTION
 from falkirk.steps.dataframes.names import BAD, STAMP, TIME
 from falkirk.steps.live.effects import mark
 from falkirk.steps.live.event_time import ALONE, KEY, LATE, Chain, as_key, bad, by_key
@@ -54,8 +54,8 @@ class PythonStep:
     Args: data: the rows. columns: the user's columns. carried: those of ours that stay, besides `STAMP` and `BAD`.
         depth: how many sub-indexes a stamp has. is_alone: see `effects.mark`. function: takes a row, and a state if
         there is one. options: the user's: `returns`, `poison`, `timeout`, and with a state `key` and `state`, `expiry`
-        if it expires, `timers` if it has any, and `order` if records have one. partitions: of the source, in a query.
-        chain: of the frame.
+        if it expires, `timers` if it has any, `order` if records have one, and `include_key` if results begin with the
+        key. partitions: of the source, in a query. chain: of the frame.
     """
 
     data: DataFrame
@@ -89,7 +89,8 @@ class PythonStep:
         names = {f"{KEY}{i}": as_key(self.data, name) for i, name in enumerate(calls.keys)}
         watermark = watermark_of_state(self.options)
         time = [] if watermark is None else [F.col(TIME)]
-        asked = self._asked(*[key.alias(name) for name, key in names.items()], *time)
+        passed = [] if self.data.isStreaming else [F.col(f"`{name}`") for name in self._added]
+        asked = self._asked(*[key.alias(name) for name, key in names.items()], *time, *passed)
         if not self.data.isStreaming:
             reads = F.hash(*names, *time, f"{STAMP}.partition") >= F.lit(-(2**31))
             return self._results(_by_udf(asked.where(F.col(BAD).isNotNull() | reads), calls.alone))
@@ -146,6 +147,18 @@ class PythonStep:
     def _returns(self) -> StructType:
         return schema_of(self.options["returns"], "returns", None)
 
+    @property
+    def _added(self) -> Sequence[str]:
+        """The columns of the key with which results begin."""
+        return added_keys(self.options)
+
+    def _keys_of_results(self, is_good: Column) -> list[Column]:
+        """Return these columns. While Falkirk plans, they are those of the rows, by Catalyst's identity, too."""
+        if not self.data.isStreaming:
+            return [F.col(f"`{name}`") for name in self._added]
+        keys = [F.col(KEY).getField(f"{KEY}{i}") for i in range(len(self._added))]
+        return [F.when(is_good, key).alias(name) for name, key in zip(self._added, keys, strict=True)]
+
     def _known(self) -> dict[str, Any]:
         """Return the fields of the object that calls the function."""
         given = StructType([self.data.schema[name] for name in self.columns])
@@ -180,15 +193,38 @@ class PythonStep:
         # No record gave a timer that failed. The record that made it due has had its own effect.
         key = F.when(~answer.getField("is_timer"), mark(self.is_alone))
         rows = found.select(
-            place, STAMP, letter(found, key, *parts).alias(BAD), is_good.alias(_ANSWER), *turns, *carried
+            place,
+            STAMP,
+            letter(found, key, *parts).alias(BAD),
+            is_good.alias(_ANSWER),
+            *turns,
+            *carried,
+            *self._keys_of_results(is_good),
         )
         rows = rows.where(~F.col(_ANSWER) | F.col(_PLACE).isNotNull())
         places = [*(F.col(_TURN) for _ in turns), F.coalesce(F.col(_PLACE), F.lit(0))]
         subs = [each.alias(f"sub{self.depth + i}") for i, each in enumerate(places)]
         return rows.select(
+            *[F.col(f"`{name}`") for name in self._added],
             *[F.col(_RESULT).getField(name).alias(name) for name in self._returns.names],
             F.struct(F.col(f"{STAMP}.*"), *subs).alias(STAMP), BAD, *carried,
         )  # fmt: skip
+
+
+def added_keys(options: Mapping[str, Any]) -> Sequence[str]:
+    """Return the columns of the key with which each result of a step begins. Args: options: the user's."""
+    return key_columns(options["key"]) if options.get("include_key") else ()
+
+
+def check_apart(added: Sequence[str], returns: StructType, ddl: str, where: object) -> None:
+    """Check that results do not have the columns that `include_key` adds. Args: added: these. ddl: of `returns`.
+
+    Raises: DefinitionError: `SCHEMA_INVALID`.
+    """
+    known = {name.casefold() for name in added}
+    twice = next((name for name in returns.names if name.casefold() in known), None)
+    if twice is not None:
+        raise SCHEMA_INVALID_KEY.error(where=where, schema=ddl, column=twice)
 
 
 def check_types(schema: StructType) -> None:

@@ -32,7 +32,7 @@ from falkirk.errors.conditions.dataframes import (
     STEP_INVALID_SPARK,
 )
 from falkirk.errors.spark import SPARK_ERRORS, first_line
-from falkirk.steps.dataframes.names import BAD, GREATEST, LEAST, OUR_COLUMNS, PREFIX, STAMP, TIME, VIEWS
+from falkirk.steps.dataframes.names import BAD, GREATEST, OUR_COLUMNS, PREFIX, STAMP, TIME, VIEWS
 from falkirk.steps.dataframes.quiet import quiet
 from falkirk.steps.live import event_time, newest, windows
 from falkirk.steps.live.aggregates import aggregates_of, grouping_of, latest_of
@@ -297,7 +297,7 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
     grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -len(told)])
     picked = (newest.latest(i).alias(name) for i, (_, name) in enumerate(latest))
     ordered = [next(picked) if isinstance(a, LatestValue) else F.col(f"`{next(others)}`") for a in aggregates]
-    data = data.select(*[F.col(f"`{name}`") for name in grouped], *ordered, *newest.ours(), LEAST)
+    data = data.select(*[F.col(f"`{name}`") for name in grouped], *ordered, *newest.ours())
     return replace(frame, data=data, keyed=True, grouped_by=tuple(grouped))
 
 
@@ -325,7 +325,7 @@ def _drop_duplicates(frame: Frame, keys: Sequence[str], watermark: Watermark) ->
     data = event_time.first_of_key(
         frame.data, frame.columns, keys, watermark, is_alone=frame.is_alone, chain=frame.chain
     )
-    return replace(frame, data=data.withColumn(LEAST, F.col(f"{STAMP}.partition")), keyed=True)
+    return replace(frame, data=data, keyed=True)
 
 
 def _windows(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any], mode: str, watermark: Watermark) -> Frame:
@@ -359,8 +359,7 @@ def _map_rows(frame: Frame, *arguments: Any) -> Frame:
 def _stateful(frame: Frame, *arguments: Any) -> Frame:
     _require(frame, *key_columns(arguments[1]["key"]))
     step = _python(frame, *arguments)
-    data = step.folded().withColumn(LEAST, frame.place)
-    return replace(frame, data=data, depth=frame.depth + step.places, keyed=True, grouped_by=())
+    return replace(frame, data=step.folded(), depth=frame.depth + step.places, keyed=True, grouped_by=())
 
 
 _OPERATIONS: dict[str, Callable[..., Frame]] = {

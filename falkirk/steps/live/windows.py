@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from falkirk.declare.watermark import Watermark
 from falkirk.declare.windows import Window, window_of
 from falkirk.steps.dataframes.empty import no_rows_of
-from falkirk.steps.dataframes.names import BAD, LEAST, STAMP
+from falkirk.steps.dataframes.names import BAD, STAMP
 from falkirk.steps.live.event_time import KEY, LATE, Chain, as_key, bad, by_key, column_names
 
 #: The names of columns that the Java module adds begin with this; those of a key's columns before it sees them.
@@ -82,7 +82,7 @@ def running_aggregates(
     is_result = F.col(values).isNotNull()
     return made.select(
         *[F.when(is_result, each).alias(name) for each, name in zip(found, results, strict=True)],
-        STAMP, BAD, F.col(f"{STAMP}.partition").alias(LEAST),
+        STAMP, BAD,
     )  # fmt: skip
 
 
@@ -120,5 +120,5 @@ def aggregated(
     is_result = start.isNotNull()
     return made.select(
         *[F.when(is_result, each).alias(name) for each, name in zip(found, results, strict=True)],
-        stamp, bad(made, late, F.lit(LATE), columns, is_alone=is_alone), F.col(f"{STAMP}.partition").alias(LEAST),
+        stamp, bad(made, late, F.lit(LATE), columns, is_alone=is_alone),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from falkirk.declare.windows import split_windows, unchanged
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.commands import NOT_CHECKABLE
 from falkirk.kafka_client.connection import Connection
+from falkirk.plan.fingerprint import KEYED
 from falkirk.plan.region import Region
 from falkirk.spark_setup.spark import kafka_options
 from falkirk.steps.live import stamped as frames
@@ -46,6 +47,16 @@ def own_session(session: SparkSession) -> SparkSession:
         own.conf.set(name, str(session.conf.get(name)))
     own.conf.set("spark.sql.execution.useObjectHashAggregateExec", "false")
     return own
+
+
+def keeps_order(region: Region) -> bool:
+    """Return whether an aggregation gets the results of the steps with event time before it in the order of stamps.
+
+    So it is in a chain after `dropDuplicates`. Windows that close together have an order of their own, and a log
+    between two regions mixes the keys of the first one.
+    """
+    keyed = [step.operation for step in region.steps() if step.operation in KEYED]
+    return bool(region.sharded_by) and set(keyed[:-1]) == {"dropDuplicates"}
 
 
 class RegionEvaluation:

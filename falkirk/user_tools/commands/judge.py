@@ -74,7 +74,7 @@ from falkirk.steps.dataframes.names import BAD, STAMP
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.aggregates import grouping_of
 from falkirk.steps.live.stamped import Frame
-from falkirk.user_tools.commands.due import AGGREGATIONS, RegionEvaluation, not_checkable, own_session
+from falkirk.user_tools.commands.due import AGGREGATIONS, RegionEvaluation, keeps_order, not_checkable, own_session
 from falkirk.user_tools.commands.due_timed import RegionRows
 from falkirk.user_tools.commands.invalid_results import (
     InvalidRanges,
@@ -202,7 +202,7 @@ class LiveJudge:
         config = self._connection.client_options()
         compared = _Compared(sink=sink, sources=rows.topics, config=config, space=self._space, valid=valid)
         if isinstance(node, Step) and node.operation in AGGREGATIONS:
-            if due.ordered_by != ():
+            if due.ordered_by != () and not keeps_order(region):
                 raise not_checkable(sink, "it groups the results of a step with event time")
             rows.recomputable(good, node)
             return compared.keyed(good, node)

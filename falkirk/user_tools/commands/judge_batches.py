@@ -13,10 +13,12 @@ from falkirk.checker import (
     Forgotten,
     Judged,
     Values,
+    compare_compacted,
     compare_latest,
     compare_rows,
 )
 from falkirk.declare.application import Application
+from falkirk.declare.endpoints import EpochTopic
 from falkirk.declare.parts import DeclaredSink
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.checker import ROWS_CHANGED
@@ -36,6 +38,7 @@ from falkirk.user_tools.commands.judge_places import (
     OutputPlace,
     due_rows,
     epoch_rows,
+    epoch_topic_place,
     output_place,
     refused_rows,
 )
@@ -43,6 +46,8 @@ from falkirk.user_tools.commands.recomputed import Recomputation, RecomputedBatc
 from falkirk.user_tools.commands.running import home_of
 
 _AGAIN, _LOGGED, _COUNTED = "computed again", "compared with the log", "counted"
+_COMPACTED = "judged as far as compaction permits"
+_REPLACED = "compaction may have deleted each row that a later one of its key replaced, also a repeated one"
 #: How each epoch can be judged.
 How = Mapping[EpochNumber, str]
 #: The errors of a read whose results are deleted meanwhile.
@@ -74,7 +79,7 @@ class BatchJudge:
 
         Raises: DefinitionError: `NOT_CHECKABLE`. HomeError: `APPLICATION_CHANGED`, `STATE_DAMAGED`. LogError.
         """
-        place = output_place(sink.to, batch, self._context.session, self._context.connection)
+        place = self._place(batch, sink)
         if isinstance(place, str):
             raise NOT_CHECKABLE.error(where=sink.where, sink=sink.name, reason=place)
         found = self._recomputed(batch)
@@ -104,13 +109,21 @@ class BatchJudge:
             forgotten = Forgotten(below=forgotten.below, rows=known)
         if invalid:
             verdicts.append(Judged(how="not judged: a rollback made them invalid", epochs=tuple(sorted(invalid))))
-        if place.keys:
+        if place.is_compacted:
+            verdicts.append(Judged(how=_COMPACTED, epochs=tuple(how), reason=_REPLACED))
+            compared = compare_compacted(due, place.found(), place.keys, forgotten, invalid=invalid)
+        elif place.keys:
             compared = compare_latest(due, place.found(), place.keys, forgotten, invalid=invalid)
         else:
             compared = compare_rows(due, place.found(), forgotten, invalid=invalid)
         if self._released(batch) != before:
             raise ROWS_CHANGED.error(changed=f"batch {batch.name!r} has published an epoch")
         return EpochsVerdict(place=place.name, judged=tuple(verdicts), compared=compared)
+
+    def _place(self, batch: Batch, sink: DeclaredSink) -> OutputPlace | str:
+        if isinstance(sink.to, EpochTopic):
+            return epoch_topic_place(sink.to, sink.name, batch, self._context)
+        return output_place(sink.to, batch, self._context.session, self._context.connection)
 
     def judge_log(self, batch: Batch) -> EpochsVerdict:
         """Return the verdict on the log of a batch, as far as its results are kept. Raises: as `judge_sink`."""

@@ -19,19 +19,32 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from falkirk.checker import FoundRow, Values, bounds_now, moved, read_topic, read_typed, refuse_unseen, types_of
+from falkirk.checker import (
+    FoundRow,
+    Values,
+    bounds_now,
+    is_compacted,
+    moved,
+    read_topic,
+    read_typed,
+    refuse_unseen,
+    types_of,
+)
 from falkirk.declare.cut import SLICE
-from falkirk.declare.endpoints import Endpoint, Files, Kafka, Sql
+from falkirk.declare.endpoints import Endpoint, EpochTopic, Files, Kafka, Sql
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.errors import LogError
 from falkirk.errors.conditions.checker import ROWS_CHANGED, ROWS_UNREADABLE_TABLE
 from falkirk.errors.redaction import redact_urls
 from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 from falkirk.plan.batch import Batch
 from falkirk.platform.data import DataPath
 from falkirk.platform.stored import parse_json
+from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.epochs.inputs import read_folders
 from falkirk.runtime.spark.rows import JSON_OPTIONS, NOT_WRITTEN, TOO_LARGE
+from falkirk.runtime.spark.sinks.epoch_notes import notes_back, topic_of_notes
 from falkirk.steps.dataframes.pairs import united
 from falkirk.theory.ids import EpochNumber
 
@@ -48,11 +61,13 @@ class OutputPlace(Protocol):
     """A place of rows.
 
     Attributes: name: for people. keys: set if the place keeps the last row of each key. types: how due values are read.
+        is_compacted: it may delete a row if a later one of its key is there.
     """
 
     name: str
     keys: tuple[str, ...]
     types: _Types
+    is_compacted: bool
 
     def due(self, rows: DataFrame) -> DataFrame:
         """Return rows as they should be in the place: one column, `value`, with a JSON object."""
@@ -89,7 +104,7 @@ def refused_rows(connection: Connection, batch: Batch, to: Endpoint) -> Counter[
     refused: Counter[int] = Counter()
     if batch.dead_letter_topic is None:
         return refused
-    name = to.topic if isinstance(to, Kafka) else to.table if isinstance(to, Sql) else None
+    name = to.topic if isinstance(to, Kafka | EpochTopic) else to.table if isinstance(to, Sql) else None
     try:
         for record in read_topic(connection.client_options(), str(batch.dead_letter_topic)):
             letter = _letter(record.value)
@@ -132,12 +147,13 @@ def _of_rows(rows: DataFrame) -> list[str]:
 
 
 class TopicPlace:
-    """A topic with JSON objects."""
+    """A topic with JSON objects. Args: connection: of its cluster. compacted_by: the columns of the records' keys."""
 
-    keys: tuple[str, ...] = ()
-
-    def __init__(self, to: Kafka, schema: StructType, connection: Connection) -> None:
+    def __init__(
+        self, to: Kafka, schema: StructType, connection: Connection, compacted_by: tuple[str, ...] | None = None
+    ) -> None:
         self.name, self._to, self.types = f"topic {to.topic}", to, _types(schema)
+        self.keys, self.is_compacted = compacted_by or (), compacted_by is not None
         self._config = connection.client_options()
 
     def due(self, rows: DataFrame) -> DataFrame:
@@ -155,13 +171,17 @@ class TopicPlace:
         changed = moved(self._config, topic, bounds)
         if changed is not None:
             raise ROWS_CHANGED.error(changed=changed)
-        refuse_unseen(self._config, topic, bounds, count)
+        # The comparison takes compaction into account, and so no missing offset is a reason to refuse.
+        refuse_unseen(
+            self._config, topic, bounds, sum(b - a for a, b in bounds.values()) if self.is_compacted else count
+        )
 
 
 class FolderPlace:
     """A folder with a folder of files per epoch."""
 
     keys: tuple[str, ...] = ()
+    is_compacted = False
 
     def __init__(self, to: Files, schema: StructType, session: SparkSession) -> None:
         self.name, self._to, self._schema, self._session = f"folder {to.path}", to, schema, session
@@ -214,6 +234,8 @@ def _in_csv(rows: DataFrame, name: str) -> Column:
 
 class TablePlace:
     """A table of a database, whose columns have the types that Falkirk gives them."""
+
+    is_compacted = False
 
     def __init__(self, to: Sql, schema: StructType) -> None:
         self.name, self.keys, self._to = f"table {to.table}", to.keys, to
@@ -277,6 +299,7 @@ class LogPlace:
     """The log of a batch in the home, from which other batches read. Args: folders: those of the kept epochs."""
 
     keys: tuple[str, ...] = ()
+    is_compacted = False
 
     def __init__(self, batch: Batch, session: SparkSession, folders: Folders) -> None:
         self.name, self._batch, self._session, self._folders = f"log of {batch.name}", batch, session, folders
@@ -307,6 +330,22 @@ def output_place(to: Endpoint, batch: Batch, session: SparkSession, connection: 
     if not isinstance(to, Kafka):
         return f"{to.address} can't be read"
     return unread_values(to) or TopicPlace(to, batch.schema, connection)
+
+
+def epoch_topic_place(to: EpochTopic, sink: str, batch: Batch, place: Storage) -> TopicPlace:
+    """Return the topic of an `fk.EpochTopic`. It counts as compacted if it is so now, or was when it got an epoch.
+
+    Args: sink: its name.
+    """
+    connection = place.connection if to.kafka is None else to.cluster
+    options, notes = connection.client_options(), topic_of_notes(place.home, sink)
+    is_compacted_ = to.compacted or is_compacted(options, to.topic) is not False
+    if not is_compacted_ and (topics := Topics(connection)).exists(notes):
+        first, last = topics.first_positions(notes)[0], topics.readable_positions(notes)[0]
+        is_compacted_ = any(note and note.is_compacted for _, note in notes_back(connection, notes, first, last))
+    found = TopicPlace(to.record, batch.schema, connection, to.keys if is_compacted_ else None)
+    found.name = to.address
+    return found
 
 
 def unread_values(to: Kafka) -> str | None:

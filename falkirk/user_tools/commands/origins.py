@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from falkirk.declare.application import Application
-from falkirk.errors.conditions.commands import RECORD_FOREIGN, TOPIC_NOT_OURS
+from falkirk.errors.conditions.commands import EPOCH_UNKNOWN, RECORD_FOREIGN, TOPIC_NOT_OURS
 from falkirk.kafka_client.signing import RejectedHeader, VerifiedHeader
 from falkirk.plan.fingerprint import IN_ORDER, WITH_TIMERS
 from falkirk.plan.region import RegionLogs
@@ -27,6 +27,7 @@ from falkirk.steps.live.joins import PLACES
 from falkirk.theory.delivery import input_records
 from falkirk.theory.ids import LogId, Offset
 from falkirk.user_tools.commands.epoch_origins import EpochOrigins
+from falkirk.user_tools.commands.epoch_records import UnknownEpoch
 from falkirk.user_tools.commands.records import EpochPlace, FoundRecord, RecordPlace, TopicRecords, as_text, key_texts
 from falkirk.user_tools.commands.written import Writer, topic_named, writers_of
 
@@ -68,13 +69,15 @@ class Origins:
         """Return a result, or those of an epoch, with the origin.
 
         Raises: DefinitionError: `TOPIC_NOT_OURS`; `BATCH_UNKNOWN`, `EPOCH_MISSING`. LogError: `RECORD_DELETED`,
-            `RECORD_MISSING`, `RECORD_FOREIGN`.
+            `RECORD_MISSING`, `RECORD_FOREIGN`, `EPOCH_UNKNOWN`.
         """
         if isinstance(at, EpochPlace):
             return {"record": None, "missing": None, "origin": self._epochs.of_epoch(at)}
         topic = self._topic(at.topic)
         at = RecordPlace(topic=topic, partition=at.partition, offset=at.offset)
         found = self._records.one(at)
+        if isinstance(found.writer, UnknownEpoch):
+            raise EPOCH_UNKNOWN.error(record=str(at), reason=found.writer.text)
         if isinstance(found.writer, RejectedHeader):
             raise RECORD_FOREIGN.error(record=str(at), reason=found.writer.text)
         return self._records_of([found.at], {found.at: found}, 0, is_first=True)[at]

@@ -15,6 +15,7 @@ from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.requests import bound
 from falkirk.runtime.spark.context import Storage
 from falkirk.theory.delivery import input_records
+from falkirk.user_tools.commands.epoch_records import UnknownEpoch, epoch_records
 from falkirk.user_tools.commands.history.application import recorded_shape
 from falkirk.user_tools.commands.options import json_option
 from falkirk.user_tools.commands.printing import output
@@ -40,13 +41,15 @@ def peek(
     """Show the last records of a topic of FILE's application.
 
     TOPIC is a topic that the application reads or writes, internal ones included, or the name of a source or sink.
+    `sink:NAME` is the topic of a sink, if another cluster has a topic of that name too.
     The command shows what readers of committed records see. Times are those of the records, in the time zone of this
     machine. Avro is shown as JSON, by the schema that the application declares or that the registry has for the id in
     the value.
 
     If the application writes the topic, each line names the region or batch that wrote the record, the number of its
     incarnation, and the input record or epoch that it comes from. Records of other writers are foreign, with the
-    reason. `falkirk why` explains one record: paste it from the first column. In a narrow terminal, the table has no
+    reason. In a topic of `fk.EpochTopic`, the epoch of a record is unknown if Kafka no longer has the note about it.
+    `falkirk why` explains one record: paste it from the first column. In a narrow terminal, the table has no
     column for the input record.
     """
     app = load_application(file)
@@ -60,9 +63,10 @@ def peek(
             names = sorted({*map(str, writers), *(source.topic.topic for source in app.sources.values())})
             raise TOPIC_NOT_OURS_PEEK.error(app=app.name, topic=topic, names=", ".join(names))
         place = Storage(home=held, connection=connection)
-        if not place.topics.exists(log):
+        by_epochs = epoch_records(app, writers, place)
+        records = TopicRecords(place, ShownValues(app, shape.layout.held).text, by_epochs)
+        if not records.exists(log):
             raise TOPIC_MISSING.error(topic=repr(str(log)), advice="The application creates it when it needs it.")
-        records = TopicRecords(place, ShownValues(app, shape.layout.held).text)
         found = records.first(log, number) if from_beginning else records.last(log, number)
     writer = writers.get(log)
     if as_json_:
@@ -79,7 +83,7 @@ def _as_json(found: FoundRecord, writer: Writer | None) -> dict[str, Any]:
     if writer is None:
         return found.as_json()
     if isinstance(found.writer, RejectedHeader):
-        return {**found.as_json(), "foreign": found.writer.text}
+        return {**found.as_json(), _without_writer(found.writer): found.writer.text}
     numbers = found.writer.numbers
     stamp = {"incarnation": found.writer.incarnation, "stamp": list(numbers), "signed": found.writer.signed}
     return {**found.as_json(), "unit": writer.unit, **stamp}
@@ -123,10 +127,15 @@ def _key(key: bytes | None) -> str:
     return "" if key is None else shortened(as_text(key), _KEY_MAX)
 
 
+def _without_writer(reason: RejectedHeader) -> str:
+    """Return whether a record is that of another program, or nobody knows, as a word."""
+    return "unknown" if isinstance(reason, UnknownEpoch) else "foreign"
+
+
 def _written(found: FoundRecord, writer: Writer) -> tuple[str, str]:
     """Return the writer of a record, and its input record."""
     if isinstance(found.writer, RejectedHeader):
-        return "foreign", found.writer.text
+        return _without_writer(found.writer), found.writer.text
     void = "invalid: " if found.is_void else ""
     if writer.region is not None:
         return f"{void}{writer.unit} #{found.writer.incarnation}", _origin(found.writer, writer)

@@ -11,15 +11,18 @@ from typing import Any
 
 from falkirk.errors import LogError
 from falkirk.errors.conditions.commands import RECORD_DELETED, RECORD_MISSING, RECORD_NAME_INVALID
+from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import LogRecord, read_range
 from falkirk.kafka_client.signing import RejectedHeader, VerifiedHeader
+from falkirk.kafka_client.topics import Topics
 from falkirk.platform.stored import parse_json
 from falkirk.platform.terminal import one_line
 from falkirk.runtime.spark.context import Storage
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Offsets
 from falkirk.theory.offsets import PartitionRange, merged_ranges, within
+from falkirk.user_tools.commands.epoch_records import EpochRecords
 
-_NAME = re.compile(r"([A-Za-z0-9._-]{1,249})/(\d{1,9})@(\d{1,18})", re.ASCII)
+_NAME = re.compile(r"((?:sink:)?[A-Za-z0-9._-]{1,249})/(\d{1,9})@(\d{1,18})", re.ASCII)
 _EPOCH_NAME = re.compile(r"([^/@\s]{1,249})@(\d{1,18})", re.ASCII)
 #: Records of a partition that are this close to each other are read at once.
 _NEAR = 200
@@ -135,13 +138,14 @@ def record_time(timestamp_ms: int) -> str:
 class TopicRecords:
     """The records of the topics of one application. It only reads, and keeps the ends of a topic from the first look.
 
-    Args: place: of the home. text: returns a value of a topic as text.
+    Args: place: of the home. text: returns a value of a topic as text. by_epochs: the topics of `fk.EpochTopic`.
     """
 
     def __init__(
-        self, place: Storage, text: Callable[[LogId, bytes | None], str | None] = lambda topic, value: as_text(value)
-    ) -> None:
-        self._place, self._text = place, text
+        self, place: Storage, text: Callable[[LogId, bytes | None], str | None] = lambda topic, value: as_text(value),
+        by_epochs: Mapping[LogId, EpochRecords] | None = None,
+    ) -> None:  # fmt: skip
+        self._place, self._text, self._by_epochs = place, text, by_epochs or {}
         self._bounds: dict[LogId, tuple[Offsets, Offsets]] = {}
 
     def bounds(self, topic: LogId) -> tuple[Offsets, Offsets]:
@@ -150,16 +154,27 @@ class TopicRecords:
         Raises: LogError.
         """
         if topic not in self._bounds:
-            topics = self._place.topics
-            self._bounds[topic] = (topics.first_positions(topic), topics.readable_positions(topic))
+            _, topics, name = self._at(topic)
+            self._bounds[topic] = (topics.first_positions(name), topics.readable_positions(name))
         return self._bounds[topic]
+
+    def exists(self, topic: LogId) -> bool:
+        """Return whether a topic exists. Raises: LogError."""
+        _, topics, name = self._at(topic)
+        return topics.exists(name)
+
+    def _at(self, topic: LogId) -> tuple[Connection, Topics, str]:
+        """Return the cluster of a topic, and its name there."""
+        if (there := self._by_epochs.get(topic)) is not None:
+            return there.connection, there.topics, there.topic
+        return self._place.connection, self._place.topics, topic
 
     def one(self, at: RecordPlace) -> FoundRecord:
         """Return a record. Raises: LogError: `RECORD_DELETED`, `RECORD_MISSING`, and as `bounds`."""
         found = self.get([at])[at]
         if isinstance(found, FoundRecord):
             return found
-        begin = self.bounds(at.topic)[0].get(at.partition) if self._place.topics.exists(at.topic) else None
+        begin = self.bounds(at.topic)[0].get(at.partition) if self.exists(at.topic) else None
         if begin is not None and at.offset < begin:
             raise RECORD_DELETED.error(record=str(at), partition=at.partition, begin=begin)
         raise RECORD_MISSING.error(record=str(at), reason=found)
@@ -180,7 +195,7 @@ class TopicRecords:
         return {at: found.get(at) or self._why_not(at) or gap for at in wanted}
 
     def _why_not(self, at: RecordPlace) -> str:
-        if not self._place.topics.exists(at.topic):
+        if not self.exists(at.topic):
             return "the topic does not exist any more"
         begin, end = (bound.get(at.partition) for bound in self.bounds(at.topic))
         if begin is None or end is None:
@@ -239,29 +254,41 @@ class TopicRecords:
     def _read(self, topic: LogId, first: Offsets, last: Offsets) -> Iterator[FoundRecord]:
         if all(first[p] >= last[p] for p in last):
             return
-        verifier, void = self._place.verifier(topic), self._place.void(topic)
+        judge = self._judge(topic)
         for record in self._records(topic, first, last):
-            writer = verifier.verify_record(record)
-            incarnation = None if isinstance(writer, RejectedHeader) else writer.incarnation
+            writer, is_void = judge(record)
             yield FoundRecord(
                 at=RecordPlace(topic=topic, partition=record.partition, offset=record.offset),
                 record=record,
                 writer=writer,
-                is_void=void.has(record.partition, record.offset, incarnation),
+                is_void=is_void,
                 decoded=self._text,
             )
 
+    def _judge(self, topic: LogId) -> Callable[[LogRecord], tuple[VerifiedHeader | RejectedHeader, bool]]:
+        """Return a function that says who wrote a record of a topic, and whether it is invalid."""
+        if (there := self._by_epochs.get(topic)) is not None:
+            return lambda record: ((writer := there.writer(record)), there.is_void(writer))
+        verifier, void = self._place.verifier(topic), self._place.void(topic)
+
+        def judge(record: LogRecord) -> tuple[VerifiedHeader | RejectedHeader, bool]:
+            writer = verifier.verify_record(record)
+            incarnation = None if isinstance(writer, RejectedHeader) else writer.incarnation
+            return writer, void.has(record.partition, record.offset, incarnation)
+
+        return judge
+
     def _records(self, topic: LogId, first: Offsets, last: Offsets) -> Iterator[LogRecord]:
         """Yield the records [first, last) that still exist: a running application deletes those of internal logs."""
-        left = dict(first)
+        left, (connection, topics, name) = dict(first), self._at(topic)
         while any(left[p] < last[p] for p in last):
             try:
-                for record in read_range(self._place.connection, topic, dict(left), last, committed=True):
+                for record in read_range(connection, name, dict(left), last, committed=True):
                     left[record.partition] = Offset(record.offset + 1)
                     yield record
                 return
             except LogError as error:
-                begin = self._place.topics.first_positions(topic) if error.condition == "RANGE_EXPIRED" else {}
+                begin = topics.first_positions(name) if error.condition == "RANGE_EXPIRED" else {}
                 behind = {p: min(begin[p], last[p]) for p, o in left.items() if o < begin.get(p, Offset(0))}
                 if not behind:
                     raise

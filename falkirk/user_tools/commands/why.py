@@ -14,6 +14,7 @@ from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.requests import bound
 from falkirk.platform.times import when
 from falkirk.runtime.spark.context import Storage
+from falkirk.user_tools.commands.epoch_records import epoch_records
 from falkirk.user_tools.commands.history.application import recorded_shape
 from falkirk.user_tools.commands.history.unchanged import read_unchanged
 from falkirk.user_tools.commands.options import json_option
@@ -23,6 +24,7 @@ from falkirk.user_tools.commands.records import TopicRecords, place_of_text, rec
 from falkirk.user_tools.commands.run import count_text
 from falkirk.user_tools.commands.running import home_to_read, local_broker, of_application
 from falkirk.user_tools.commands.shown_values import ShownValues
+from falkirk.user_tools.commands.written import writers_of
 
 _Values = Mapping[str, Any]
 #: So many characters of a key and of a value are shown, however wide the terminal; and of a value at least so many.
@@ -49,9 +51,9 @@ def why(
     """Show where a result of FILE's application comes from.
 
     An example is `falkirk why shop.py sales/0@17`: the record at offset 17 of partition 0 of the topic `sales`. TOPIC
-    is a topic that the application writes, or the name of a sink. The answer names the input records with their places,
-    through the topics between regions and the epochs of batches, back to your own topics and files. It also
-    names the steps, and the checkpoint or epoch that covers the result.
+    is a topic that the application writes, the name of a sink, or `sink:NAME`. The answer names the input
+    records with their places, through the topics between regions and the epochs of batches, back to your own topics and
+    files. It also names the steps, and the checkpoint or epoch that covers the result.
 
     BATCH@EPOCH asks for all results of an epoch, such as those in the folder `epoch=0000000003` of a sink.
 
@@ -65,12 +67,14 @@ def why(
         shape = recorded_shape(held.data)
         place = Storage(home=held, connection=connection)
         named = bound(with_recorded_topics(app, held.store), held.identity)
-        text = ShownValues(named, shape.layout.held).text
+        text, writers = ShownValues(named, shape.layout.held).text, writers_of(named, shape)
+
+        def explain() -> dict[str, Any]:
+            records = TopicRecords(place, text, epoch_records(named, writers, place))
+            return Origins(named, shape, place, records, limit=limit, look=look).explain(at)
+
         # The application may roll back meanwhile. The checkpoints of the answer must not be from before and after.
-        found = read_unchanged(
-            held.store,
-            lambda: Origins(named, shape, place, TopicRecords(place, text), limit=limit, look=look).explain(at),
-        )
+        found = read_unchanged(held.store, explain)
     if as_json_:
         click.echo(json.dumps(found, indent=1))
     else:

@@ -29,7 +29,7 @@ from falkirk.steps.batch.in_epoch import BatchState, StatefulCall
 from falkirk.steps.batch.loop_files import LoopFiles
 from falkirk.steps.batch.python import KIND
 from falkirk.steps.batch.replay import Replay
-from falkirk.steps.dataframes.names import BAD, LEAST, STAMP
+from falkirk.steps.dataframes.names import BAD, STAMP
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.stamped import Frame, good, is_good
 from falkirk.steps.sources.topics import dead_letter, parse_records, parsing
@@ -61,8 +61,10 @@ class ChunkSteps:
         self._region, self._session, self._identity = region, session, identity
         self.spark_reason = needs_chunks(region)
         operations = [step.operation for step in region.steps()]
-        after_windows = operations[operations.index("windows") + 1 :] if "windows" in operations else []
-        self._has_order = not {*RUNNING, "stateful"}.isdisjoint(after_windows)
+        first = next(
+            (place for place, each in enumerate(operations) if each in ("windows", "stateful")), len(operations)
+        )
+        self._has_order = not {*RUNNING, "stateful"}.isdisjoint(operations[first + 1 :])
         # The operators know only the name and the line.
         self._processor = cast(DeclaredProcessor, region)
 
@@ -114,7 +116,7 @@ class ChunkSteps:
         numbers = F.lit(chunk.source), F.lit(0), F.lit(chunk.offset).cast("long"), F.monotonically_increasing_id()
         named = zip(numbers, ("source", "partition", "offset", "sub0"), strict=True)
         stamp = F.struct(*[number.alias(name) for number, name in named])
-        data = one.data.withColumn(STAMP, stamp).withColumn(LEAST, F.col(f"{STAMP}.partition"))
+        data = one.data.withColumn(STAMP, stamp)
         written = rows.rows(Frame(data=data, depth=1, keyed=True), self._region, release)
         return [read_result(row, release) for row in written.collect()]
 
@@ -173,7 +175,7 @@ def _running(frame: Frame, step: Step) -> Frame:
     slot = call.slot(step.operation)
     made, left = updated(replace(frame, is_run=True), step, lambda schema: call.before(slot, schema))
     call.keep(slot, left)
-    return good(made.data.drop(BAD, LEAST), frame.depth)
+    return good(made.data.drop(BAD), frame.depth)
 
 
 class _InMemory(StatefulCall):

@@ -46,6 +46,7 @@ from falkirk.user_tools.testkit.logs import MemoryLogs
 from falkirk.user_tools.testkit.place import IDENTITY, context_of, create_home
 from falkirk.user_tools.testkit.steps import LiveSteps
 from falkirk.user_tools.testkit.values import decoded, memory_records, read_records
+from falkirk.user_tools.testkit.views import MemoryViews
 from falkirk.user_tools.testkit.world import Crash, World
 
 #: The time at which a test begins unless it says another.
@@ -268,6 +269,7 @@ class Kit:
         self._live = {r.name: MemoryRegion(r, self.world, home.store, self._steps[r.name]) for r in self._plan.regions}
         files = file_logs(self._plan, self._folders, home.store)
         self._batches, logs, releasers = batches_in_memory(self._plan, context, files, self._own)
+        self._views = MemoryViews(self._plan, logs, self._session)
         for batch in self._batches.values():
             batch.prepare()
         topics = cast(KafkaLogs, MemoryLogs(self.world, home.store))
@@ -295,12 +297,15 @@ class Kit:
         while is_moving:
             is_moving = sum(self._step(name, unit) for name, unit in self._units()) > 0  # all of them
             self._protocol.turn()
+            is_moving |= self._views.update(self._protocol.watermarks.settled_epochs, self._live.values())
 
     def _units(self) -> Iterator[tuple[str, MemoryRegion | MemoryBatch]]:
         yield from self._live.items()
         yield from self._batches.items()
 
     def _step(self, name: str, unit: MemoryRegion | MemoryBatch) -> bool:
+        if isinstance(unit, MemoryRegion) and not self._views.are_ready(unit.region):
+            return False  # its records wait for the first epoch of a view
         try:
             return unit.step()
         except SPARK_ERRORS as error:
@@ -336,7 +341,10 @@ def planned(declaration: Application, app: Application, session: SparkSession) -
         if isinstance(sink.to, Kafka) and sink.to.schemas is not None and sink.to.schema is None:
             reason = f"it has no registry to ask for the schema of sink {sink.name!r}; give it as schema="
             raise APPLICATION_UNSUITABLE.error(where=sink.where, reason=reason)
-    plan = plan_application(_with_lookups_in_epochs(without_registries(app)), session, IDENTITY)
+    app = without_registries(app)
+    plan = plan_application(app, session, IDENTITY)
+    if any(region.views and needs_chunks(region) for region in plan.regions):
+        plan = plan_application(_with_lookups_in_epochs(app), session, IDENTITY)
     # A direct batch sends its results without a log. The kit computes the same ones into the log.
     plan = replace(plan, batches=tuple(replace(batch, is_direct=False) for batch in plan.batches))
     found = (
@@ -351,7 +359,10 @@ def planned(declaration: Application, app: Application, session: SparkSession) -
 
 
 def _with_lookups_in_epochs(app: Application) -> Application:
-    """Return the application with lookups of live steps in micro-batches: they mean the same."""
+    """Return the application with lookups of live steps in micro-batches, which mean the same.
+
+    The operators that compute windows, joins and states of the user's in chunks don't read views.
+    """
     found, recordings = copy.copy(app), Recordings()
     found.processors = dict(app.processors)
     for name, processor in app.processors.items():

@@ -8,9 +8,9 @@ from falkirk.declare.policy import Delivery
 from falkirk.plan.region import Region
 from falkirk.recovery.decision_store import Store
 from falkirk.recovery.protocol.ports import Checkpoint, Health, LogRange
+from falkirk.runtime.spark.live.epochs_read import EpochsRead, as_positions
 from falkirk.theory.frontier import Frontier, OffsetFrontier
-from falkirk.theory.ids import INITIAL, CheckpointNumber, EpochNumber, Incarnation, LogId, Offset
-from falkirk.theory.times import TopicPartition
+from falkirk.theory.ids import INITIAL, BatchId, CheckpointNumber, EpochNumber, Incarnation, LogId, Offset
 from falkirk.user_tools.testkit.chunks import ChunkSteps
 from falkirk.user_tools.testkit.steps import LiveSteps, RegionResult
 from falkirk.user_tools.testkit.world import Chunk, MemoryRecord, Saved, World
@@ -38,10 +38,11 @@ class MemoryRegion:
 
     def __init__(self, region: Region, world: World, store: Store, steps: LiveSteps | ChunkSteps) -> None:
         self.region, self._world, self._store, self._steps = region, world, store, steps
-        self._sources, self._output = region.reads, region.output.log
+        self._sources, self._output = tuple(s.topic.log for s in region.sources), region.output.log
         initial = Saved(read=(Offset(0),) * len(self._sources), sent=Offset(0))
         self.saved = world.saved.setdefault(region.name, {INITIAL: initial})
         self._running: _Incarnation | None = None
+        self._epochs_read = EpochsRead(region.name, store, [view.log for view in region.views])
 
     # -- actions that the test requests ------------------------------------------------------------------------------
 
@@ -114,15 +115,21 @@ class MemoryRegion:
         """See RegionPort."""
         return tuple(
             Checkpoint(
-                number=number, read=self._before(saved.read), sent=OffsetFrontier.prefix(self._output, saved.sent),
-                made_at_s=saved.made_at_s,
+                number=number, read=self._before(number, 1), sent=OffsetFrontier.prefix(self._output, saved.sent),
+                needs=self._before(number, 0) if self.region.views else None, made_at_s=saved.made_at_s,
             )
             for number, saved in sorted(self.saved.items())
         )  # fmt: skip
 
-    def _before(self, read: Iterable[Offset]) -> OffsetFrontier:
-        places = [TopicPartition(topic=source, partition=0) for source in self._sources]
-        return OffsetFrontier.of(dict(zip(places, read, strict=True)))
+    def _before(self, number: CheckpointNumber, of_view: int) -> OffsetFrontier:
+        """Return the end of the input of a checkpoint. Args: of_view: this many of the last epochs of views count."""
+        positions = {source: {0: read} for source, read in zip(self._sources, self.saved[number].read, strict=True)}
+        epochs = self._epochs_read.upto(number) if self.region.views else {}
+        return OffsetFrontier.before(positions | as_positions(epochs, of_view))
+
+    def note_epochs(self, epochs: Mapping[LogId, EpochNumber]) -> None:
+        """Note epochs of its views before it reads them. Raises: Crash."""
+        self._epochs_read.note(BatchId(max(self.saved) + 1), epochs)
 
     def cuts(self, after: EpochNumber) -> Sequence[tuple[EpochNumber, OffsetFrontier]]:
         """See RegionPort."""
@@ -168,6 +175,8 @@ class MemoryRegion:
         """See RegionPort."""
         for old in [n for n in self.saved if n < numbers[-1] and n not in numbers]:
             del self.saved[old]
+        if self.region.views:
+            self._epochs_read.keep_from(min(self.saved))
 
     def set_aside(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort. Nobody else deletes them."""

@@ -15,7 +15,7 @@ from falkirk.declare.nodes import Step
 from falkirk.errors.conditions.testkit import APPLICATION_UNSUITABLE_AGGREGATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.steps.batch.python import KIND
-from falkirk.steps.dataframes.names import BAD, LEAST, STAMP
+from falkirk.steps.dataframes.names import BAD, STAMP
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live import windows
 from falkirk.steps.live.aggregates import aggregates_of, grouping_of
@@ -69,11 +69,10 @@ def _with_bad(frame: Frame, planned: Frame, results: DataFrame, keys: int) -> Fr
     values = [F.col("key").getField(f"__falkirk_key{i}").alias(name) for i, name in enumerate(names[:keys])]
     values += [F.col("values").getField(name).alias(name) for name in names[keys:]]
     stamp = F.col("values").getField(_NEWEST)
-    least = frame.place.alias(LEAST)
     bad_type = frame.data.schema[BAD].dataType
-    good = results.select(*values, stamp.alias(STAMP), F.lit(None).cast(bad_type).alias(BAD)).select("*", least)
+    good = results.select(*values, stamp.alias(STAMP), F.lit(None).cast(bad_type).alias(BAD))
     nulls = [F.lit(None).cast(planned.data.schema[name].dataType).alias(name) for name in names]
-    bad = frame.data.where(~frames.is_good()).select(*nulls, STAMP, BAD, least)
+    bad = frame.data.where(~frames.is_good()).select(*nulls, STAMP, BAD)
     return Frame(
         data=good.unionByName(bad), depth=frame.depth, keyed=True, grouped_by=planned.grouped_by, is_run=True,
         several=frame.several,

@@ -17,7 +17,7 @@ app.source("events", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n I
 
 
 @F.udf(IntegerType())
-def pondered(n: int) -> int:
+def pondered(n):  # from hints, PySpark would guess a kind of UDF
     if os.path.exists(brake):
         threading.Event().wait(0.05)
     return n

@@ -57,8 +57,9 @@ def test_cut_off_between_any_two_writes(spark: "SparkSession", broker: Broker, h
         wire.send(queries, [{"id": asked + i, "word": WORDS[i]} for i in range(3)])
         asked += 3
 
+    policy = fk.Lazy(when=lambda epoch: epoch % 3 == 2)  # one for all runs, or each would plan its application anew
+
     def run(place: str | None) -> None:
-        policy = fk.Lazy(when=lambda epoch: epoch % 3 == 2)
         topics = ("events", "more") if len(place or "") % 2 else ("more", "events")  # the order of a list may change
         app = application(tag, home, database, policy=policy, topics=topics)
         run_until_cut_off(app, broker, None if place is None else PLACES[place], work, _is_done)

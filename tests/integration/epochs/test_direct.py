@@ -4,9 +4,6 @@ They are never mixed with the results of another program.
 """
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -48,7 +45,6 @@ if TYPE_CHECKING:
 
     Body = Callable[[DataFrame], DataFrame]
 
-ROOT = Path(__file__).parents[3]
 ROWS = 60
 PLACES: dict[str, Place] = {
     "decided, nothing sent": (TopicTarget, "deliver_computed", False),
@@ -265,21 +261,11 @@ def test_what_does_not_fit_is_a_dead_letter_once(spark: "SparkSession", broker: 
     assert sorted(r["n"] for r in wire.rows(out)) == [n for n in range(20) if n % 5]
 
 
-def test_a_program_is_the_same_in_another_process(spark: "SparkSession", home: Path) -> None:
-    """Otherwise an interrupted epoch would never be completed."""
-    asked = (
-        "from falkirk.spark_setup.spark import spark_session; from tests.integration.epochs.test_direct import program;"
-        "spark = spark_session('other', master='local[2]'); list(map(lambda n: spark.range(n).count(), range(3)));"
-        "print(program(spark, 'n + 1'))"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", asked], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, env=os.environ.copy()
-    )
-    assert found.stdout.split()[-1] == program(spark, "n + 1") != program(spark, "n + 2")
-
-
 def program(spark: "SparkSession", added: str) -> str:
-    """Return the text for a program with a lambda, an observation and an option."""
+    """Return the text for a program with a lambda, an observation and an option.
+
+    It is the same in another process: `inference/test_hunt.py` compares both.
+    """
     app = application("tag", Path("home"), lambda events: events.select("n"))
     batch = plan_application(app, spark, "id").batches[0]
     rows = spark.range(3).select(F.col("id").alias("n"), F.array("id").alias("several"))

@@ -6,7 +6,7 @@ One run serves all cases. Faults are planted into copies of its places.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.checker import EpochFault, EpochsVerdict, Guarantee
+from falkirk.checker import EpochFault, EpochsVerdict, Guarantee, TopicRecord
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.shape import read_shape
 from falkirk.recovery.decision_store import ForgottenEpochs
@@ -27,12 +27,14 @@ from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.epochs.jobs import EpochJobs
 from falkirk.runtime.supervision.query import Query, run_here
 from falkirk.spark_setup.broker import Broker
-from falkirk.theory.ids import EpochNumber
+from falkirk.theory.ids import EpochNumber, LogId, Offset
 from falkirk.user_tools.commands import judge_batches, judge_places
+from falkirk.user_tools.commands.epoch_records import epoch_records
 from falkirk.user_tools.commands.judge_batches import BatchJudge, batch_judge
 from falkirk.user_tools.commands.origins import Origins
 from falkirk.user_tools.commands.records import RecordPlace, TopicRecords
 from falkirk.user_tools.commands.verify import outputs
+from falkirk.user_tools.commands.written import writers_of
 from tests.integration.live import Wire, await_one
 from tests.support import on_disk
 
@@ -63,6 +65,7 @@ def application(tag: str, home: Path, database: str) -> fk.App:
         return events.select("n", F.rand().alias("r"))
 
     app.sink("topic", weights, fk.Kafka(f"weights-{tag}", key="word"))
+    app.sink("epochs", weights, fk.EpochTopic(f"epochs-{tag}", key="word", compacted=True))
     app.sink("table", weights, fk.Sql(database, "weights"))
     for kind in FORMATS:
         app.sink(kind, weights, fk.Files(f"{home}-{kind}", kind))
@@ -135,12 +138,12 @@ def test_a_result_names_its_epoch_and_the_records_that_it_is_made_of(run: Run) -
     home = run.judge._context.home
     shape, place = read_shape(home.path), Storage(home=home, connection=Connection.of(run.wire.bootstrap))
     assert shape is not None
-    records = TopicRecords(place)
-    topic = run.app.sinks["topic"].topic.log
-    results = run.wire.records(topic)
-    assert len(results) == 4 * EPOCHS
-    for result in results:
-        at = RecordPlace(topic=topic, partition=result.partition, offset=result.offset)
+    records = TopicRecords(place, by_epochs=epoch_records(run.app, writers_of(run.app, shape), place))
+    topics = [run.app.sinks["topic"].topic.log, LogId(f"epochs-{run.wire.tag}")]
+    results = [(topic, result) for topic in topics for result in run.wire.records(topic)]
+    assert len(results) == 2 * 4 * EPOCHS
+    for topic, result in results:
+        at = RecordPlace(topic=topic, partition=result.partition, offset=Offset(result.offset))
         row = json.loads(result.value or b"")
         origin = Origins(run.app, shape, place, records, limit=ROWS, look=ROWS).explain(at)["origin"]
         assert (origin["kind"], origin["unit"], origin["epoch"]["rows"]) == ("batch", "weights", 4)
@@ -195,6 +198,32 @@ def test_faults_of_a_topic(run: Run) -> None:
     assert verdict.guarantee is Guarantee.AT_MOST_ONCE
     late = kinds(judged("late", [*second, *[row for row in rows if row not in second]]))
     assert late == {"out of order": 4}
+
+
+def test_faults_of_a_compacted_topic(run: Run) -> None:
+    """It was written as if compaction had run. Nobody can judge the rows that this deletes."""
+    records = run.wire.records(f"epochs-{run.wire.tag}")
+    verdict = run.verdict("epochs")
+    assert (verdict.compared.faults, verdict.compared.due, verdict.compared.found) == ([], 8, 8)
+    assert verdict.guarantee is Guarantee.UNDECIDED
+    assert verdict.judged[-1].how == "judged as far as compaction permits"
+    last = {json.loads(r.value or b"")["word"]: r for r in records}
+
+    def judged(name: str, kept: Sequence[TopicRecord]) -> EpochsVerdict:
+        topic = run.wire.topic(name, cleanup_policy="compact")
+        for r in kept:
+            run.wire.send(topic, [r.value], partition=r.partition, key=r.key)
+        return run.verdict("epochs", fk.EpochTopic(topic, key="word"))
+
+    verdict = judged("compacted", list(last.values()))
+    assert (kinds(verdict), verdict.compared.found) == ({}, 4)
+    assert verdict.compared.notes[0].startswith("4 due rows are not there. Compaction deletes a row")
+    assert verdict.satisfies(Guarantee.EXACTLY_ONCE, partial=True)
+    assert not verdict.satisfies(Guarantee.EXACTLY_ONCE)
+    older = next(r for r in records if r.key == b"ash")
+    verdict = judged("faults", [older, *(r for r in last.values() if r.key != b"ash"), last["dill"]])
+    assert kinds(verdict) == {"missing": 1, "duplicate": 1}
+    assert named(verdict, EpochFault.MISSING).expected["word"] == "ash"
 
 
 def test_faults_of_a_table(run: Run) -> None:

@@ -50,7 +50,7 @@ def test_an_application_waits_for_space_and_goes_on(
 
         def there(count: int) -> bool:
             assert query.isActive, query.exception()
-            written = spark.read.schema("id INT").json(f"{out}/epoch=*").count() if any(out.glob("epoch=*")) else 0
+            written = sum(file.read_text().count("\n") for file in out.glob("epoch=*/*.json"))  # not by a job each time
             return len(table.rows()) == written == count and wire.count(passed) >= count
 
         def told(region: str) -> bool:

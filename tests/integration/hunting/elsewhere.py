@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from falkirk.spark_setup.spark import spark_session
 from tests.conftest import INTERPRETED
+from tests.integration.epochs.test_direct import program
 from tests.integration.hunting.judge import Hunt
 from tests.integration.hunting.program import Kind, Pipeline
 
@@ -30,6 +31,8 @@ _OTHER = {
     "SPARK_SUBMIT_OPTS": "-Duser.language=tr -Duser.country=TR -Dfile.encoding=ISO-8859-1 "
     "-Duser.timezone=America/St_Johns -XX:+UseParallelGC -XX:TieredStopAtLevel=1",
 }  # fmt: skip
+#: The beginning of the line in which the other process prints the text for a program (`test_direct.py`).
+PROGRAM = "program: "
 #: The cores of the first process and of the second one.
 HERE, ELSEWHERE = 2, 3
 #: Expressions that a language, an encoding or a time zone of the JVM could decide.
@@ -118,6 +121,7 @@ def _again(record: Path, seconds: float) -> int:
                 bad += 1
                 print(f"{_name(pipeline)}, in another JVM: {pipeline}\n    here: {result[:200]}")
         seen += len(results)
+    print(f"{PROGRAM}{program(active, 'n + 1')}")
     print(f"in another JVM: {seen:,} pipelines again, {bad} differ", flush=True)
     return int(bool(bad) or not seen)
 

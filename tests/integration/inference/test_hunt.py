@@ -7,11 +7,13 @@ modes of Spark; the planted faults of test_hunt_faults.py are found without ANSI
 
 import os
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.epochs.test_direct import program
 from tests.integration.hunting import elsewhere
 from tests.integration.hunting.judge import Hunt, Outcome, Told
 from tests.integration.hunting.soak import BLOCK, recorded
@@ -56,6 +58,11 @@ class Hunts:
         self._record.write_text(recorded(BLOCKS[True], self._planned(True)[1], first))
         self.again = elsewhere.started(self._record, 300)
 
+    @cached_property
+    def printed_elsewhere(self) -> str:
+        """Wait until the other JVM has ended; return what its process has printed."""
+        return self.again.communicate()[0]
+
 
 @pytest.fixture(scope="module")
 def hunts(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hunts]:
@@ -76,5 +83,11 @@ def test_what_is_said_to_come_out_the_same_does(hunts: Hunts, ansi: bool) -> Non
 
 def test_another_jvm_comes_to_the_same(hunts: Hunts) -> None:
     """The other JVM is started under another language, encoding, time zone and number of cores."""
-    printed, _ = hunts.again.communicate()
+    printed = hunts.printed_elsewhere
     assert hunts.again.returncode == 0, printed
+
+
+def test_a_program_is_the_same_in_another_process(hunts: Hunts, spark: "SparkSession") -> None:
+    """Otherwise an epoch that goes straight to its topic, and was interrupted, would never be completed."""
+    (found,) = (line for line in hunts.printed_elsewhere.splitlines() if line.startswith(elsewhere.PROGRAM))
+    assert found.removeprefix(elsewhere.PROGRAM) == program(spark, "n + 1") != program(spark, "n + 2")

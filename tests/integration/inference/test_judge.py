@@ -290,6 +290,33 @@ def test_a_record_without_a_partner_may_be_there_before_it_must(
     assert "it groups the results of a step with event time" in caught.value.message
 
 
+def test_an_aggregation_of_first_records_in_one_region(spark: "SparkSession", broker: Broker, tag: str) -> None:
+    connection, wire = Connection.of(broker.bootstrap), Wire(bootstrap=broker.bootstrap, tag=tag)
+    clicks, out = wire.topic("clicks", 1), wire.topic("out", 1)
+    app = fk.App("first")
+    app.source("clicks", fk.Kafka(clicks, schema="id STRING, at TIMESTAMP, n INT", key="id"))
+
+    @app.stream()
+    def totals(clicks: fk.Stream) -> fk.Stream:
+        first = clicks.withWatermark("at", "1 second").dropDuplicates(["id", "n"]).where("n < 9")
+        return first.groupBy("id").agg(F.sum("n").alias("s"), fk.latest_value("n"))
+
+    app.sink("out", totals, fk.Kafka(out, key="id"))
+    judge = LiveJudge(app, connection, spark)
+    second = {1: 10, 9: 10, 2: 11, 3: 5, 4: 12}  # the record with 3 is late
+    wire.send(clicks, [{"id": "a", "at": f"2026-03-01T00:00:{second[n]:02}Z", "n": n} for n in (1, 1, 9, 2, 3, 2, 4)])
+    wire.send(out, [{"id": "a", "s": s, "n": n} for s, n in ((1, 1), (3, 2), (7, 4))])
+    wire.topics.create(f"{out}.dead-letters", 1, {})
+    wire.send(f"{out}.dead-letters", [{"reason": "late", "topic": clicks, "partition": 0, "offset": 4}])
+    right = judge.judge_sink(app.sinks["out"])
+    assert right.satisfies(Guarantee.EXACTLY_ONCE), (right.results.anomalies, right.letters)
+    assert right.results.counts.expected_outputs == 3
+    wire.send(out, [{"id": "a", "s": 7, "n": 4}])
+    assert judge.judge_sink(app.sinks["out"]).results.guarantee is Guarantee.REPEATED_DELIVERY
+    wire.send(out, [{"id": "a", "s": 8, "n": 1}])  # as if a duplicate had counted
+    assert judge.judge_sink(app.sinks["out"]).results.counts.unexplained == 1
+
+
 def test_results_of_a_key_may_be_in_several_partitions(spark: "SparkSession", broker: Broker, tag: str) -> None:
     connection, wire = Connection.of(broker.bootstrap), Wire(bootstrap=broker.bootstrap, tag=tag)
     clicks, out = wire.topic("clicks", 1), wire.topic("out")

@@ -36,6 +36,7 @@ class Case:
         keys: for each sink, the columns of its keys if the results of a key have an order; empty: none have.
         dead_letters: the region with the dead letters, if it is not that of the sinks.
         requests: the sources of requests over HTTP; their rows are the bodies.
+        lists: the source with several topics that has each of these topics.
     """
 
     declare: Callable[[fk.App, Topic], None]
@@ -43,6 +44,14 @@ class Case:
     keys: Mapping[str, tuple[str, ...]]
     dead_letters: str = ""
     requests: frozenset[str] = field(default_factory=frozenset)
+    lists: Mapping[str, str] = field(default_factory=dict)
+
+    def fed(self, topic: str, app: fk.App) -> str:
+        """Return the name of a topic of `rows` as `feed` of the kit takes it."""
+        if topic not in self.lists:
+            return topic
+        (part,) = (name for name in app.sources if name.startswith(f"{self.lists[topic]}/{topic}-"))
+        return part
 
 
 def timed(name: str) -> list[Any]:
@@ -295,6 +304,51 @@ def boxes(name: str) -> list[Any]:
     return [*rows, {"id": "none", "parts": ["x"]}, {"id": f"{name}9"}, b"[]"]
 
 
+# -- lookups, and several topics in one source ------------------------------------------------------------------------
+
+#: One epoch of the view. A code has two rates, and one has none.
+RATES: list[Any] = [
+    {"code": "a", "rate": 2}, {"code": "b", "rate": 3}, b"no json", {"code": "a", "rate": 5}, {"code": None, "rate": 7},
+]  # fmt: skip
+
+
+def looking(app: fk.App, topic: Topic) -> None:
+    app.source("rates", fk.Kafka(topic("rates"), schema="code STRING, rate INT"))
+    app.source("amounts", fk.Kafka(topic("amounts"), schema="id STRING NOT NULL, code STRING, n INT", key="id"))
+
+    @app.batch(rows=len(RATES))
+    def table(rates: Any) -> Any:
+        return rates
+
+    @app.stream(SOON)
+    def rated(amounts: fk.Stream, table: fk.View) -> fk.Stream:
+        """Have steps before and after a lookup, and a state."""
+        found = amounts.where("n <> 4").lookup(table, ["code"], "found", epoch="epoch")
+        rates = F.array_sort(F.transform("found", lambda row: row["rate"])).cast("string")
+        of = found.withColumn("rates", rates).where("n <> 5")
+        return of.groupBy("id").agg(F.sum("n").alias("n"), fk.latest_value("rates"), fk.latest_value("epoch"))
+
+    app.sink("rated-out", rated, fk.Kafka(topic("rated"), key="id"))
+
+
+AMOUNTS = [*({"id": f"{n % 3}", "code": [*"abc", None][n % 4], "n": n} for n in range(12)), *BAD]
+
+
+def sailing(app: fk.App, topic: Topic) -> None:
+    names = [topic("ships-eu"), topic("ships-us")]
+    app.source("ships", fk.Kafka(names, schema="id STRING NOT NULL, n INT", metadata=("topic", "offset")))
+
+    @app.stream(SOON)
+    def sailed(ships: fk.Stream) -> fk.Stream:
+        return ships.where("n % 4 <> 1").explode(F.array("n", F.col("n") * 2), "twice")
+
+    app.sink("sailed-out", sailed, fk.Kafka(topic("sailed"), key="id"))
+
+
+def fleet(name: str) -> list[Any]:
+    return [*({"id": f"{name}{n % 3}", "n": n} for n in range(10)), *BAD]
+
+
 CASES: Mapping[str, Case] = {
     "iteration": Case(declare=graph, rows={"edges": EDGES}, keys={"parts-out": ()}),
     "requests": Case(
@@ -322,5 +376,10 @@ CASES: Mapping[str, Case] = {
     "held": Case(declare=held, rows={"words": WORDS}, keys={"gathered-out": ("word",)}),
     "union, map_rows": Case(
         declare=united, rows={name: boxes(name) for name in ("north", "south")}, keys={"pieces-out": ("id",)}
+    ),
+    "lookup": Case(declare=looking, rows={"rates": RATES, "amounts": AMOUNTS}, keys={"rated-out": ("id",)}),
+    "several topics": Case(
+        declare=sailing, rows={name: fleet(name) for name in ("ships-eu", "ships-us")}, keys={"sailed-out": ("id",)},
+        lists=dict.fromkeys(("ships-eu", "ships-us"), "ships"),
     ),
 }  # fmt: skip

@@ -50,7 +50,8 @@ SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: i
 #: The cases of each run of the tests. A case costs some seconds of CPU time.
 QUICK = ("requests", "dropDuplicates", "held")
 #: All cases together would need more than the 24 slots of a test's session.
-OTHERS = tuple(name for name in CASES if name != "dropDuplicates")
+NEWEST = ("lookup", "several topics")
+OTHERS = tuple(name for name in CASES if name not in ("dropDuplicates", *NEWEST))
 
 Rows = list[dict[str, Any]]
 
@@ -92,7 +93,7 @@ def in_kit(app: fk.App, cases: Collection[Case], *, crashes: bool = False) -> Fo
                 t.crash()
             for case in cases:
                 for source, rows in case.rows.items():
-                    t.feed(source, part(rows))
+                    t.feed(case.fed(source, app), part(rows))
         t.checkpoint()
         found = {sink: t.read(sink) for sink in app.sinks}
         answers = _first(app, cases, found)
@@ -279,7 +280,7 @@ def wire(spark: "SparkSession", broker: Broker, tag: str) -> Wire:
     ("names", "crashes"),
     [
         pytest.param(QUICK, False, id="some"),
-        *(pytest.param(names, True, id=", ".join(names), marks=SOAK) for names in (OTHERS[:5], OTHERS[5:])),
+        *(pytest.param(names, True, id=", ".join(names), marks=SOAK) for names in (OTHERS[:5], OTHERS[5:], NEWEST)),
     ],
 )
 def test_the_kit_gives_what_a_run_on_a_broker_gives(

@@ -1,4 +1,4 @@
-"""Lookups in the test kit, where they run in micro-batches: the rows of the newest epoch, by each kind of key."""
+"""Lookups in the test kit, live and in micro-batches: the rows of the newest epoch, by each kind of key."""
 
 from typing import Any
 
@@ -53,6 +53,41 @@ def test_rows_of_the_newest_epoch_by_each_kind_of_key(kit: Any) -> None:
     assert found["two"] == ([1, 2, 3], [2], 3)
     assert found["null"] == ([4], [], 3)
     assert found["empty"] == ([], [], 3)
+
+
+def test_runs_at_the_same_time_read_their_own_views(kit: Any) -> None:
+    """They have one JVM, and the same names for their views."""
+    app = application()
+    runs = [kit(app), kit(app)]
+    for price, t in enumerate(runs):
+        t.feed("offers", [{"shop": "x", "product": "a", "price": price}])
+    for number in range(2):
+        for t in runs:
+            t.feed("orders", [{"id": f"{number}", "shop": "x", "products": ["a"]}])
+    for price, t in enumerate(runs):
+        assert [shown(row)[1:3] for row in t.read("priced")] == 2 * [([price], [price])]
+        assert [region.name for region in t._plan.regions] == ["priced"]
+
+
+def test_beside_a_step_with_event_time_lookups_run_in_micro_batches(kit: Any) -> None:
+    app = fk.App("shop")
+    app.source("offers", fk.Kafka("offers", schema="product STRING, price LONG"))
+    app.source("orders", fk.Kafka("orders", schema="id STRING, product STRING, at TIMESTAMP"))
+
+    @app.batch(rows=1)
+    def prices(offers: Any) -> Any:
+        return offers
+
+    @app.stream()
+    def priced(orders: fk.Stream, prices: fk.View) -> fk.Stream:
+        return orders.withWatermark("at", "1 second").dropDuplicates(["id"]).lookup(prices, ["product"], "found")
+
+    app.sink("priced", priced, fk.Kafka("priced"))
+    t = kit(app)
+    t.feed("offers", [{"product": "a", "price": 7}])
+    t.feed("orders", 2 * [{"id": "one", "product": "a", "at": "2026-01-01T00:00:00Z"}])
+    assert [[each["price"] for each in row["found"]] for row in t.read("priced")] == [[7]]
+    assert t._plan.regions == ()
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,42 @@ def test_a_groupby_after_drop_duplicates_gives_an_update_for_each_record(kit: An
     assert [(row["c"], row["s"]) for row in t.read("out")] == [(1, 1), (2, 3), (3, 8)]
 
 
+@fk.deterministic
+def steps(row: Row, state: Row | None) -> tuple[Any, Any]:
+    """Return as many numbers as a record says, or a column of the key, which only Falkirk adds."""
+    seen = 0 if state is None else state.seen
+    found = [{"m": seen + place} for place in range(row.n)] if row.n else {"id": row.id, "m": 0}
+    return found, {"seen": seen + row.n}
+
+
+@pytest.mark.parametrize("engine", ["live", "micro-batch"])
+def test_falkirk_adds_the_key_to_the_results_of_a_state(kit: Any, engine: Any) -> None:
+    """Live, an aggregation follows in the same region, and gets the results in the order of the records."""
+    app = fk.App("shop")
+    app.source("clicks", fk.Kafka("clicks", schema="n INT, id DOUBLE", key="id"))
+
+    @app.stream(engine=engine)
+    def numbers(clicks: fk.Stream) -> fk.Stream:
+        made = clicks.stateful(steps, key="id", state="seen INT", returns="m INT", include_key=True)
+        if engine == "micro-batch":
+            return made
+        return made.where("m <> 1").groupBy("id").agg(F.sum("m").alias("s"), fk.latest_value("m"))
+
+    app.sink("out", numbers, fk.Kafka("out"))
+    t = kit(app)
+    t.feed("clicks", [{"id": -0.0, "n": 3}, {"id": 2.5, "n": 1}, {"id": 2.5, "n": 0}])
+    t.feed("clicks", [{"id": 0.0, "n": 2}, {"id": None, "n": 1}])
+    found = sorted(map(str, t.read("out")))
+    if engine == "live":
+        rows = [(0.0, 0, 0), (0.0, 2, 2), (0.0, 5, 3), (0.0, 9, 4), (2.5, 0, 0), (None, 0, 0)]
+        assert found == sorted(str({"id": i, "s": s, "m": m}) for i, s, m in rows)
+    else:
+        due = [(0.0, 0), (0.0, 1), (0.0, 2), (0.0, 3), (0.0, 4), (2.5, 0), (None, 0)]
+        assert found == sorted(str({"id": i, "m": m}) for i, m in due)
+    (letter,) = t.dead_letters()
+    assert "result has no column 'id'; it has m" in letter["reason"]
+
+
 def paged(second: int, who: str, page: str) -> dict[str, Any]:
     return {"who": who, "page": page, "at": f"2026-01-01T00:00:{second:02}Z"}
 

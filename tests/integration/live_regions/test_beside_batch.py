@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: In 200 tasks, these rows keep two cores busy: the tests' session interprets expressions. At one of its rows,
 #: each task waits, and so holds its slot while it computes nothing. The job takes longer than two checkpoints.
-ROWS, TASKS, WAIT_MS = 3_000_000, 200, 400
+ROWS, TASKS, WAIT_MS = 1_000_000, 200, 600
 BUSY = f"""CASE WHEN id % {ROWS // TASKS} = 0 THEN length(reflect('java.lang.Thread', 'sleep', {WAIT_MS}L))
 ELSE hash(id, id + 1, id * 3) % 7 END AS busy"""
 

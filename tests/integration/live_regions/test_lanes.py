@@ -16,9 +16,11 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.kafka_client.connection import Connection
 from falkirk.runtime.spark import lanes
+from falkirk.runtime.spark.fence import client_id
 from falkirk.runtime.spark.live.region_lanes import RegionLanes
 from falkirk.runtime.supervision.query import Query, run_here
 from falkirk.spark_setup.broker import Broker
+from falkirk.theory.ids import Incarnation
 from tests.integration.lane_writers import (
     REFUSED,
     Writer,
@@ -88,6 +90,12 @@ class _LateTask:
         self._writers[region].close(None)
 
 
+def _producers(spark: SparkSession, client: str) -> int:
+    assert spark._jvm is not None
+    threads = spark._jvm.java.lang.Thread.getAllStackTraces().keySet()
+    return sum(f"producer-network-thread | {client}-" in thread.getName() for thread in threads)
+
+
 @pytest.mark.parametrize("kind", ["plain", "fenced"])
 def test_each_result_is_there_once(
     spark: SparkSession, broker: Broker, tag: str, home: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -115,6 +123,8 @@ def test_each_result_is_there_once(
                 settle(query)
                 assert [(record.value or b"")[:4] for record in records(wire, dead)].count(b"late") == 0
                 assert _counts_dead_letters(query, turn)
+        else:
+            assert _producers(spark, client_id(query._home.identity, region, Incarnation(turn))) == 1
         published = query._host.figures()[-1]["sinks"][out]  # of this JVM, over both incarnations
         assert (published["records"], sum(published["counts"])) == (turn * 50, turn * 50)
         query.stop()

@@ -1,6 +1,6 @@
 """The newest record of a key in a query: the last one. If that has not the greatest offset, the task fails."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +13,16 @@ import falkirk as fk
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.nodes import SourceNode, Step
 from falkirk.errors.location import caller
-from falkirk.steps.dataframes.names import CO_PARTITIONING, LEAST, STAMP
+from falkirk.steps.dataframes.names import CO_PARTITIONING, STAMP
 from falkirk.steps.live import stamped as frames
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Partition and offset of the records of one key, in the order in which a task gets them.
-IN_ORDER, DISORDERED = [(1, 4), (1, 7), (1, 9)], [(1, 4), (1, 9), (1, 7)]
-DOWN, UP = [(1, 4), (0, 9)], [(0, 9), (1, 4)]
+#: Source, partition and offset of the records of one key, in the order in which a task gets them.
+IN_ORDER, DISORDERED = [(0, 1, 4), (0, 1, 7), (0, 1, 9)], [(0, 1, 4), (0, 1, 9), (0, 1, 7)]
+DOWN, UP = [(0, 1, 4), (0, 0, 9)], [(0, 0, 9), (0, 1, 4)]
+TOPICS = [(0, 1, 4), (1, 1, 4)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +32,23 @@ class Runs:
     spark: "SparkSession"
     folder: Path
 
-    def __call__(self, records: list[tuple[int, int]]) -> Row:
-        """Return the result of the one key."""
-        rows = [f"{p} {o} {place}" for place, (p, o) in enumerate(records)]
+    def __call__(self, records: list[tuple[int, int, int]], *, several: bool = False) -> Row:
+        """Return the result of the one key. Args: several: they may have several sources."""
+        rows = [f"{s} {p} {o} {place}" for place, (s, p, o) in enumerate(records)]
         (self.folder / "in").mkdir()
         (self.folder / "in" / "one").write_text("\n".join(rows), "utf-8")
         parts: Any = F.split("value", " ")
-        stamp = F.struct(
-            F.lit(0).alias("source"), parts[0].cast("int").alias("partition"), parts[1].cast("long").alias("offset")
-        ).alias(STAMP)
+        kinds = {"source": "int", "partition": "int", "offset": "long"}
+        stamp = F.struct(*[parts[i].cast(kind).alias(name) for i, (name, kind) in enumerate(kinds.items())]).alias(
+            STAMP
+        )
         given = self.spark.readStream.text(str(self.folder / "in")).select(
-            F.lit("a").alias("k"), parts[2].alias("n"), stamp
+            F.lit("a").alias("k"), parts[3].alias("n"), stamp
         )
         aggregates = F.count("*").alias("count"), fk.latest_value("n")
         source = SourceNode(name="s", topic=Kafka("s"))
         step = Step(parent=source, operation="agg", arguments=(("k",), aggregates), where=caller())
-        counted = frames.apply(frames.good(given), step)
+        counted = frames.apply(replace(frames.good(given), several=several), step)
         found: list[Row] = []
 
         def keep(batch: DataFrame, number: int) -> None:
@@ -65,7 +67,7 @@ def run(spark: "SparkSession", tmp_path: Path) -> Runs:
 
 def test_the_last_record_is_the_newest(run: Runs) -> None:
     only = run(IN_ORDER)
-    assert (only["count"], only["n"], only[STAMP]["offset"], only[LEAST]) == (3, "2", 9, 1)
+    assert (only["count"], only["n"], only[STAMP]["partition"], only[STAMP]["offset"]) == (3, "2", 1, 9)
 
 
 def test_records_in_another_order_fail_the_task(run: Runs) -> None:
@@ -74,7 +76,15 @@ def test_records_in_another_order_fail_the_task(run: Runs) -> None:
 
 
 @pytest.mark.parametrize("records", [DOWN, UP])
-def test_records_of_two_partitions_fail_the_task_in_either_order(run: Runs, records: list[tuple[int, int]]) -> None:
+def test_records_of_two_partitions_fail_the_task_in_either_order(
+    run: Runs, records: list[tuple[int, int, int]]
+) -> None:
     """Before the barrier, which would drop a result whose newest record is one that it has seen."""
     with pytest.raises(StreamingQueryException, match=rf"{CO_PARTITIONING}\|0\|1\|.*a"):
         run(records)
+
+
+def test_records_of_two_topics_fail_the_task(run: Runs) -> None:
+    """Their partitions have the same number, and only the source tells them apart."""
+    with pytest.raises(StreamingQueryException, match=rf"{CO_PARTITIONING}\|1\|{2**32 + 1}\|.*a"):
+        run(TOPICS, several=True)

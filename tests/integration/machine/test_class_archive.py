@@ -42,7 +42,7 @@ def run(
 
 def train(folder: Path) -> None:
     """Save the classes of that program."""
-    run(folder, f"-XX:ArchiveClassesAtExit={archive_file(folder, 'broker')}", jvm=())
+    run(folder, f"-XX:ArchiveClassesAtExit={archive_file(folder, 'broker')}")
     shutil.copy(archive_file(folder, "broker"), archive_file(folder, "spark"))
 
 
@@ -100,7 +100,9 @@ def remove(file: Path) -> None:
     file.unlink()
 
 
-DAMAGES = [truncate, empty, overwrite_the_header, overwrite_the_middle, remove]
+#: A file without content, and no file, are a soak: half of a file, and one that goes as the JVM starts, are not.
+DAMAGES = [truncate, overwrite_the_header, overwrite_the_middle]
+DAMAGES += [empty, remove] if "FALKIRK_STRIKES" in os.environ else []
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)

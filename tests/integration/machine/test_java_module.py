@@ -67,8 +67,15 @@ def test_executors_have_the_module() -> None:
     assert printed(ON_EXECUTORS) == "['0.1.0', '0.1.1', '0.1.2']"
 
 
+@pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 def test_a_session_of_the_users_own_with_the_module_is_used() -> None:
     assert printed(OWN_SESSION, str(module.module_jar())) == "1"
+
+
+def test_a_session_with_the_module_is_used(spark: SparkSession) -> None:
+    """It is the active session of this process. In the soak, a user's program makes one in a separate JVM."""
+    assert spark_session("own") is spark
+    assert spark.range(1).selectExpr(CALL).count() == 1
 
 
 @pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")

@@ -13,7 +13,7 @@ from falkirk.plan import chains
 from falkirk.plan.fingerprint import places_of_keyed_step
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
-from tests.integration.planning import hop, names
+from tests.integration.planning import hop, line_of, names, refused
 
 SCHEMA = "id STRING NOT NULL, at TIMESTAMP, n INT, parts ARRAY<INT>"
 Planned = Callable[..., Plan]
@@ -32,6 +32,15 @@ def reminded(key: Row, time: Any, state: Row) -> Any:
 
 def stateful(stream: fk.Stream, **options: Any) -> fk.Stream:
     return stream.stateful(kept, key="id", state="n INT", returns="id STRING", **options)
+
+
+@fk.deterministic
+def numbered(row: Row, state: Row | None) -> Any:
+    return {"n": row.n}, {"n": 1}
+
+
+def numbers(stream: fk.Stream, **options: Any) -> fk.Stream:
+    return stream.stateful(numbered, key="id", state="n INT", returns="n INT", include_key=True, **options)
 
 
 def first(stream: fk.Stream, *keys: str) -> fk.Stream:
@@ -61,6 +70,11 @@ CHAINS: dict[str, Body] = {
     ),
     "aggregate of an aggregate": lambda s: s.groupBy("id", "n").count().groupBy("id").agg(F.sum("count").alias("n")),
     "state of an aggregate": lambda s: stateful(s.groupBy("id").count()),
+    "aggregate of a state": lambda s: numbers(s).groupBy("id").agg(F.sum("n").alias("m")),
+    "state of a state": lambda s: stateful(numbers(s).where("n > 1")),
+    "aggregate of timers": lambda s: (
+        numbers(first(s), on_timer=fk.deterministic(lambda key, time, state: None)).groupBy("id").count()
+    ),
     "four": lambda s: stateful(windows(first(s)).groupBy("id").count()),
 }
 
@@ -72,7 +86,7 @@ def test_keyed_steps_of_one_key_have_no_hop(of: Callable[..., Plan], name: str) 
     (promise,) = promises_of(made)
     assert not made.batches
     assert (region.hop, region.sharded_by, promise.release) == (None, (0,), "on arrival")
-    assert region.fingerprint["keyed step"].count("; ") == (3 if name == "four" else 1)
+    assert region.fingerprint["keyed step"].count("; ") == {"four": 3, "aggregate of timers": 2}.get(name, 1)
     exploded = sum(step.operation == "explode" for step in region.steps())
     assert places_of_keyed_step(region.fingerprint) == region.fingerprint["stamp"].count("sub") - exploded
     reasons = [each for each in promise.reasons if "state partition" in each.text and "without a hop" in each.text]
@@ -99,7 +113,8 @@ HOPS: dict[str, tuple[Body, str]] = {
         lambda s: s.groupBy("id", "at").count().groupBy(F.window("at", "1 minute"), "id").count(),
         "a window without event time",
     ),
-    "Python before it": (lambda s: stateful(s).groupBy("id").count(), "stateful() calls Python"),
+    "Python before it": (lambda s: stateful(s).groupBy("id").count(), "stateful() without include_key=True calls"),
+    "another key after Python": (lambda s: numbers(s).groupBy("n").count(), "partitioned by `id`"),
     "a row function": (
         lambda s: first(s).map_rows(fk.deterministic(lambda row: {"id": row.id}), returns="id STRING")
         .groupBy("id").count(),
@@ -177,6 +192,18 @@ BATCHES: dict[str, tuple[Body, str]] = {
         lambda s: first(s).dropDuplicates(["n"]), "only if each of its keys is in one partition",
     ),
     "an order": (lambda s: stateful(first(s), order="at"), "an order of its own"),
+    "a clock": (
+        lambda s: windows(first(s).withColumn("now", F.current_timestamp())),
+        "a window can't run live: it and a step with a state before it can't be in one live query: "
+        "current_timestamp() is between them",
+    ),
+    "another clock": (
+        lambda s: stateful(first(s).withColumn("now", F.expr("now()")), expires="1 hour"),
+        "stateful() can't run live: it and a step with a state before it can't be in one live query: now() is",
+    ),
+    "a random value": (
+        lambda s: first(s).withColumn("m", F.expr("uuid()")).dropDuplicates(["id"]), "uuid() is between them",
+    ),
 }  # fmt: skip
 
 
@@ -184,8 +211,41 @@ BATCHES: dict[str, tuple[Body, str]] = {
 def test_two_steps_with_event_time_that_do_not_fit_run_in_micro_batches(of: Callable[..., Plan], name: str) -> None:
     body, reason = BATCHES[name]
     made = of(body)
-    (batch,) = made.batches
+    (batch,), (promise,) = made.batches, promises_of(made)
     assert reason in batch.reason
+    (chosen,) = promises_of(of(body, engine="micro-batch"))
+    assert (promise.delivery, promise.release, promise.cut) == (chosen.delivery, chosen.release, chosen.cut)
+
+
+def test_a_user_who_insists_on_a_live_run_gets_the_reason(of: Callable[..., Plan]) -> None:
+    with pytest.raises(fk.DefinitionError, match=r"current_timestamp\(\) is between them") as caught:
+        of(BATCHES["a clock"][0], engine="live")
+    assert (caught.value.condition, caught.value.parameters["processor"]) == ("ENGINE_UNSUITABLE", "counts")
+
+
+def test_whether_results_begin_with_the_key_is_part_of_the_state(of: Callable[..., Plan]) -> None:
+    def kept_of(body: Body) -> dict[str, str]:
+        (region,) = of(body).regions
+        return {name: region.fingerprint[name] for name in ("keyed step", "decided by")}
+
+    own = kept_of(lambda s: s.stateful(numbered, key="id", state="n INT", returns="n INT"))
+    assert own["keyed step"] == "stateful(key id, state n INT)"
+    assert kept_of(numbers)["keyed step"] == "stateful(key id, state n INT, key in results)"
+    chain = kept_of(CHAINS["aggregate of a state"])
+    assert kept_of(lambda s: numbers(s).groupBy("id").agg(F.max("n").alias("m"))) != chain
+    assert kept_of(lambda s: CHAINS["aggregate of a state"](s).where("m > 7")) == chain
+
+
+def test_a_column_that_is_added_can_not_be_returned(of: Callable[..., Plan]) -> None:
+    def body(stream: fk.Stream) -> fk.Stream:
+        return stream.stateful(numbered, key="id", state="n INT", returns="ID INT", include_key=True)  # twice
+
+    for engine in ("live", "micro-batch"):
+        error = refused(
+            lambda: of(body, engine=engine),  # noqa: B023
+            "SCHEMA_INVALID", line=line_of(__file__, "twice"),
+        )  # fmt: skip
+        assert "column 'ID', which include_key=True adds" in str(error)
 
 
 def test_a_changed_chain_is_another_state(of: Callable[..., Plan]) -> None:

@@ -20,12 +20,16 @@ from falkirk.recovery.ownership.folder import Home, open_home
 from falkirk.recovery.protocol.layout import Layout, Stage, TimeDomain
 from falkirk.runtime.spark import context
 from falkirk.runtime.spark.epochs.log import EpochLog
+from falkirk.runtime.spark.sinks import epoch_notes
 from falkirk.theory.ids import EpochNumber, LogId, Offset
+from falkirk.user_tools.commands import epoch_records
 from falkirk.user_tools.commands import records as module
 from tests.support import on_disk
 
 AVRO = '{"type": "record", "name": "voucher", "fields": [{"name": "item", "type": "string"}]}'
 HOP, HELD = "falkirk.shop.hop", "falkirk.shop.held"
+#: Another cluster. The names of its topics in `Shop.records` begin with its address.
+AWAY = "away:1"
 
 
 def application(home: Path) -> fk.App:
@@ -53,6 +57,7 @@ def application(home: Path) -> fk.App:
     app.sink("sold", sales, fk.Kafka("sales", key="item"))
     app.sink("vouched", items, fk.Kafka("vouchers", format="avro", schema=AVRO))
     app.sink("reports", report, fk.Kafka("reports", key="item"))
+    app.sink("away", report, fk.EpochTopic("reports", key="item", kafka=AWAY))
     app.sink("weighed", weights, fk.Files(str(home.parent / "weighed")))
     return app
 
@@ -90,7 +95,7 @@ def shape() -> Shape:
             sinks=("weighed",), dead_letters=LogId("weights-dead"),
         ),
         BatchLogs(name="rates", log=view, topics=(LogId("prices"),), sinks=(), dead_letters=None),
-        BatchLogs(name="report", log=report, topics=(), sinks=("reports",), dead_letters=None),
+        BatchLogs(name="report", log=report, topics=(), sinks=("reports", "away"), dead_letters=None),
     )  # fmt: skip
     logs = {log for stage in stages for log in (*stage.inputs, stage.output)} | {LogId("vouchers")}
     held = {LogId(HELD): "vouchers", report: "sinks of report", weights: "sinks of weights"}
@@ -112,6 +117,8 @@ class Shop:
     home: Home
     records: dict[str, dict[int, list[LogRecord | None]]] = field(default_factory=dict)
     begins: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: Where the records of open transactions begin.
+    open: dict[tuple[str, int], int] = field(default_factory=dict)
     #: Where partition 0 of a topic begins from the next read on: the application deletes records meanwhile.
     deleted_at_next_read: dict[str, int] = field(default_factory=dict)
     #: The numbers of records that were read, for each range.
@@ -163,20 +170,34 @@ class Topics:
     shop: Shop
 
     def __init__(self, connection: Connection) -> None:
-        pass
+        self.at = at(connection)
+
+    def identity(self, topic: str) -> str:
+        return f"id of {topic}"
 
     def expect(self, topic: str, identity: str) -> None:
         pass
 
     def exists(self, topic: str) -> bool:
-        return topic in self.shop.records
+        return self.at + topic in self.shop.records
 
     def first_positions(self, topic: str) -> dict[int, Offset]:
+        topic = self.at + topic
         parts = self.shop.records.get(topic, {0: [], 1: []})
         return {p: Offset(self.shop.begins.get((topic, p), 0)) for p in parts}
 
     def readable_positions(self, topic: str) -> dict[int, Offset]:
-        return {p: Offset(len(records)) for p, records in self.shop.records.get(topic, {0: [], 1: []}).items()}
+        ends = self.end_positions(topic)
+        return {p: Offset(self.shop.open.get((self.at + topic, p), end)) for p, end in ends.items()}
+
+    def end_positions(self, topic: str) -> dict[int, Offset]:
+        parts = self.shop.records.get(self.at + topic, {0: [], 1: []})
+        return {p: Offset(len(records)) for p, records in parts.items()}
+
+
+def at(connection: Any) -> str:
+    """Return the beginning of the names of a cluster's topics."""
+    return f"{AWAY}/" if Connection.of(connection).bootstrap == AWAY else ""
 
 
 def made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
@@ -195,8 +216,9 @@ def made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
             home.store.open_incarnation(region, -1)  # type: ignore[arg-type]  # the initial state
 
         def read_range(
-            connection: object, topic: str, first: Mapping[int, int], last: Mapping[int, int], **more: object
+            connection: Any, topic: str, first: Mapping[int, int], last: Mapping[int, int], **more: object
         ) -> Iterator[LogRecord]:
+            topic = at(connection) + topic
             if topic in shop.deleted_at_next_read:
                 shop.begins[topic, 0] = shop.deleted_at_next_read.pop(topic)
             for p in last:
@@ -208,7 +230,9 @@ def made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 
         shops = type("ShopTopics", (Topics,), {"shop": shop})
         monkeypatch.setattr(context, "Topics", shops)
-        monkeypatch.setattr(module, "read_range", read_range)
+        for each in (module, epoch_notes):
+            monkeypatch.setattr(each, "read_range", read_range)
+        monkeypatch.setattr(epoch_records, "Topics", shops)
         yield shop
 
 

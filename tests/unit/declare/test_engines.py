@@ -256,4 +256,4 @@ def test_a_lookup_runs_live_where_tasks_have_the_views() -> None:
 
     assert in_engines(app).processors["priced"].engine_reason == ""
     reason = in_engines(app, holds_views=False).processors["priced"].engine_reason
-    assert "spark.plugins=org.falkirk.ViewsPlugin" in reason
+    assert "spark.plugins=org.falkirk.ClusterPlugin" in reason

@@ -18,7 +18,9 @@ from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import CheckpointNumber, LogId
 from tests.clock import MovedClock
 
-EPOCHS, FOLDER_S = 150, 0.5
+EPOCHS, FOLDER_S = 60, 0.5
+#: One of them that a history keeps.
+MIDDLE = 28
 NAMES = (LogId("a"), LogId("b"))
 
 
@@ -99,7 +101,7 @@ def test_each_turn_deletes_a_part_and_another_process_continues(store: Store, fo
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_states_that_a_history_omits_are_deleted_in_parts_too(store: Store, folder: Path) -> None:
-    kept, turns = (0, 70, EPOCHS - 1), 0
+    kept, turns = (0, MIDDLE, EPOCHS - 1), 0
     while any(e.saved and e.number not in kept for n in NAMES for e in Process(store, folder).epochs[n].epochs()):
         took_s, turns = Process(store, folder).turn(*kept), turns + 1
         assert took_s <= DELETING_S + FOLDER_S
@@ -120,5 +122,5 @@ def test_a_turn_makes_only_new_checkpoints_again(store: Store, folder: Path) -> 
     made = [each.number for each in after if not any(each is known for known in before)]
     assert [each.number for each in after] == [*range(-1, EPOCHS + 1)]
     assert made == [-1, EPOCHS - 1, EPOCHS], "and the last one, whose state may have been saved since"
-    process.turn(0, 70, EPOCHS)
+    process.turn(0, MIDDLE, EPOCHS)
     assert not {-1, 1, 2, 3} & {each.number for each in port.checkpoints()}, "those whose states were deleted"

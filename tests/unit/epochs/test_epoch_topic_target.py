@@ -20,6 +20,7 @@ from falkirk.runtime.spark.sinks import asking, epoch_notes, epoch_topic, releas
 from falkirk.runtime.spark.sinks.epoch_notes import EpochNote, EpochNotes
 from falkirk.runtime.spark.sinks.epoch_topic import EpochTopicTarget
 from falkirk.runtime.spark.sinks.release import EpochReleaser
+from falkirk.theory.ids import EpochNumber
 from tests.clock import MovedClock
 from tests.support import wait_until
 from tests.unit.epochs.test_backpressure import session
@@ -28,7 +29,7 @@ CLUSTER = Connection.of("localhost:1")
 
 
 def note(epoch: int, topic: str = "id of out") -> EpochNote:
-    return EpochNote(epoch=epoch, topic=topic, partitions=1, limit_bytes=1000, is_compacted=False)
+    return EpochNote(epoch=EpochNumber(epoch), topic=topic, partitions=1, limit_bytes=1000, is_compacted=False)
 
 
 class Cluster:
@@ -66,7 +67,8 @@ class Cluster:
     ) -> list[Any]:
         assert committed
         return [
-            SimpleNamespace(key=epoch_notes.NOTE_KEY, value=value) for value in self.values[topic][first[0] : last[0]]
+            SimpleNamespace(key=epoch_notes.NOTE_KEY, value=value, offset=offset)
+            for offset, value in enumerate(self.values[topic][first[0] : last[0]], first[0])
         ]
 
 

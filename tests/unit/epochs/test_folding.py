@@ -53,7 +53,7 @@ class Epochs:
         self._greatest: datetime | None = None
         rules = StateRules(expires_us=expires_us, on_timer=reminded, zone="UTC")
         sender = partial(RowCollector, SCHEMA, "here", fails=False)
-        self._work = folding(counted, ["id", "at", "n"], ["id"], ["count_", "fired"], rules, sender)
+        self._work = folding(counted, ["id", "at", "n"], ["id"], ["count_", "fired"], rules, None, sender)
 
     def run(self, records: list[dict[str, Any]]) -> None:
         """Run an epoch."""

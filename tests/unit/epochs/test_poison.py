@@ -72,7 +72,7 @@ def test_a_state_is_of_its_key_alone_and_stays_as_it_was_before_a_bad_row() -> N
     ]
     held = {"key": {"key": "b"}, "order": None, "state": {"seen": 10}, "row": None}
     rows = [*rows[:3], held, *rows[3:]]
-    whole = folding(step, ["key", "n"], ["key"], ["seen"], None, sender)
+    whole = folding(step, ["key", "n"], ["key"], ["seen"], None, None, sender)
     assert [r["n"] for r in done(whole, rows, "result")] == [0, 1, 10, 0]
     assert done(whole, rows, "state") == [{"key": "a", "seen": 3}, {"key": "b", "seen": 13}]
     assert len(done(whole, rows, "letter")) == 1

@@ -15,7 +15,7 @@ from falkirk.errors import DefinitionError
 from falkirk.runtime.supervision import prepared
 from falkirk.runtime.supervision.settings import HostSettings, RunSettings
 from falkirk.spark_setup import spark as local_spark
-from falkirk.spark_setup.held_views import VIEWS_PLUGIN, holds_views
+from falkirk.spark_setup.cluster_plugin import CLUSTER_PLUGIN, reaches_driver
 from falkirk.spark_setup.submitted import add_py_files, choose_python, merge_settings, spark_conf
 
 
@@ -130,22 +130,22 @@ def test_the_python_of_executors(
 
 
 @pytest.mark.parametrize(
-    ("master", "plugins", "holds"),
+    ("master", "plugins", "reaches"),
     [
         ("local[4]", None, True),
         ("spark://there:7077", None, False),
-        ("spark://there:7077", "com.shop.Meter, org.falkirk.ViewsPlugin", True),
+        ("spark://there:7077", "com.shop.Meter, org.falkirk.ClusterPlugin", True),
     ],
 )
-def test_which_tasks_can_look_views_up(master: str, plugins: str | None, holds: bool) -> None:
+def test_which_tasks_can_call_the_driver(master: str, plugins: str | None, reaches: bool) -> None:
     conf = {} if plugins is None else {"spark.plugins": plugins}
     session = SimpleNamespace(sparkContext=SimpleNamespace(master=master, getConf=lambda: conf))
-    assert holds_views(session) is holds
+    assert reaches_driver(session) is reaches
 
 
 def test_the_users_plugins_stay_beside_ours() -> None:
-    both = merge_settings({"spark.plugins": VIEWS_PLUGIN}, {"spark.plugins": "com.shop.Meter"})
-    assert both["spark.plugins"] == "org.falkirk.ViewsPlugin,com.shop.Meter"
+    both = merge_settings({"spark.plugins": CLUSTER_PLUGIN}, {"spark.plugins": "com.shop.Meter"})
+    assert both["spark.plugins"] == "org.falkirk.ClusterPlugin,com.shop.Meter"
 
 
 class Builder:

@@ -62,7 +62,7 @@ def test_a_state_stays_as_it_was_before_such_a_row() -> None:
         n = row.n + (0 if state is None else state.n)
         return {"n": n}, {"n": n}
 
-    work = folding(total, ["at", "n"], ["k"], ["n"], None, sender())
+    work = folding(total, ["at", "n"], ["k"], ["n"], None, None, sender())
     back = [row for out in work(iter([batch])) for row in out.to_pylist()]
     assert of_kind(back, RESULT_KIND) == [{"n": 5}, {"n": 12}]
     assert of_kind(back, STATE_KIND) == [{"k": 1, "n": 12}]

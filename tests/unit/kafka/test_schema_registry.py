@@ -82,6 +82,15 @@ def test_a_registry_that_comes_back_is_waited_for() -> None:
         assert registry.count("GET") == 2
 
 
+def test_a_wrong_password_is_not_taken_for_a_missing_schema() -> None:
+    """Before, a JSON sink without a schema was told to register one. A real registry (Apicurio) showed it."""
+    with FakeRegistry(login="ann:hidden") as registry:
+        for kind in ("AVRO", "JSON"):
+            with pytest.raises(LogError) as refused:
+                SchemaRegistry(registry.url, None, None, caller()).latest("out-value", kind)  # type: ignore[arg-type]
+            assert refused.value.condition == "REGISTRY_REFUSED"
+
+
 def test_what_the_registry_refuses_is_told_without_the_password() -> None:
     with FakeRegistry(login="ann:hidden") as registry:
         for authorization, schema, said in (

@@ -139,13 +139,12 @@ def test_a_region_skips_the_times_that_were_deleted_while_it_was_left_out(monkey
         return "records"
 
     monkeypatch.setattr(reads, "stream", read)
-    for name in ("tell_joined", "results"):
-        monkeypatch.setattr(query, name, lambda *given, **named: None)
-    monkeypatch.setattr(query, "note_timestamps", lambda data, *given: data)
+    monkeypatch.setattr(query, "results", lambda *given: None)
+    monkeypatch.setattr(query, "note_timestamps", lambda data, *given, crosses: data)
     monkeypatch.setattr(query, "without", lambda data, void: data)
     monkeypatch.setattr(rows, "rows", lambda *given: SimpleNamespace(withColumn=lambda name, column: None))
     sources = [SimpleNamespace(topic=topic, is_hop=False) for topic in (fk.Kafka("orders", schema="n INT"), clock)]
-    region: Any = SimpleNamespace(name="r", sources=sources, joined=None)
+    region: Any = SimpleNamespace(name="r", sources=sources, stateful=False)
     context: Any = SimpleNamespace(session=None, kafka_options=dict)
     losses: Any = SimpleNamespace(none_yet=lambda column: column)
     monkeypatch.setattr(query.F, "col", lambda name: name)

@@ -7,7 +7,7 @@ import pytest
 
 from falkirk.errors import FalkirkError, LogError, SparkError
 from falkirk.runtime.spark.live.triage import fatal_of
-from falkirk.runtime.spark.rows import CO_PARTITIONING
+from falkirk.steps.dataframes.names import CO_PARTITIONING
 
 
 @pytest.mark.parametrize(

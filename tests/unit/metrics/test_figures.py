@@ -1,5 +1,6 @@
 """The counts and measurements of the host: histograms, ages of held results, and the epochs of a batch."""
 
+import contextlib
 from bisect import bisect_left
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from falkirk.recovery.protocol.ports import Checkpoint
-from falkirk.runtime.spark.figures import HeldAge, Histogram
+from falkirk.runtime.spark.figures import HeldAge, Histogram, note_timestamps
 from falkirk.runtime.spark.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S
 from falkirk.runtime.supervision.figures import BatchFigures, LiveFigures
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
@@ -16,6 +17,25 @@ from tests.unit.house.test_layers import ROOT
 from tests.unit.metrics.statuses import Clock
 
 ORDERS, HELD, LOG = LogId("orders"), LogId("held"), LogId.of_epochs("rank")
+
+
+@pytest.mark.parametrize(("plugins", "notes"), [(None, False), ("org.falkirk.ClusterPlugin", True)])
+def test_executors_that_can_not_report_note_no_timestamps(plugins: str | None, *, notes: bool) -> None:
+    conf, asked = {} if plugins is None else {"spark.plugins": plugins}, list[str]()
+    spark = SimpleNamespace(master="spark://there:7077", getConf=lambda: conf)
+
+    class Session:
+        sparkContext = spark
+
+        @property
+        def _jvm(self) -> object:
+            asked.append("it builds the call")
+            raise RuntimeError
+
+    raw, context = object(), SimpleNamespace(session=Session())
+    with contextlib.suppress(RuntimeError):
+        assert note_timestamps(raw, context, "sales", 0, crosses=True) is raw  # type: ignore[arg-type]
+    assert bool(asked) is notes
 
 
 def test_a_value_counts_in_the_first_bucket_whose_bound_is_not_below_it() -> None:

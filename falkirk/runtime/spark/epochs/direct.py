@@ -15,6 +15,7 @@ Three cases could break this:
 from dataclasses import fields
 from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -44,6 +45,8 @@ class Direct:
         self._program: str | None = None
         self._decided, self._about = -1, f"epochs of {batch.name}"
         self._around = ""
+        #: The program that sent the last small epoch; empty if the last epoch had dead letters or was not sent.
+        self.repeatable = ""
 
     def may_be_next(self) -> bool:
         """Return whether the next epoch's results may go straight to their topic, because no older results wait."""
@@ -74,12 +77,20 @@ class Direct:
     def send(self, epoch: Epoch, folder: str, computed: Computed) -> Written:
         """Send the results of an epoch. Args: folder: for the dead letters."""
         assert self._releaser is not None, "it has a sink"
-        self._around = self._around or _around(self._batch, computed.result.sparkSession)
-        self._agree(epoch, digest([computed.structure, self._around]))
-        deliver = partial(self._releaser.send, epoch.number, few=self.is_small(epoch))
-        return self._results.send(folder, computed, deliver)
+        program, few = self.program(computed.structure, computed.result.sparkSession), self.is_small(epoch)
+        before, self.repeatable = self.repeatable, ""
+        self.agree(epoch, program)
+        written = self._results.send(folder, computed, partial(self._releaser.send, epoch.number, few=few))
+        if not written.dead:
+            self.repeatable = program if few else before
+        return written
 
-    def _agree(self, epoch: Epoch, program: str) -> None:
+    def program(self, structure: list[Any], session: SparkSession) -> str:
+        """Return the program that sends results. Args: structure: of their plan."""
+        self._around = self._around or _around(self._batch, session)
+        return digest([structure, self._around])
+
+    def agree(self, epoch: Epoch, program: str) -> None:
         """Ensure that the program that continues to send an epoch is the one that began it."""
         if self._program is None:
             newest = self._store.newest_decision(_PROGRAM, self._about)

@@ -70,6 +70,16 @@ class FitColumns:
             self._kept[log] = [F.col(f"`{name}`") for name in names]
         return self._kept[log]
 
+    def good(self, given: BatchInput, data: DataFrame, columns: Sequence[str], row: Column) -> DataFrame:
+        """Return the rows of an input that fit, with their stamps if these are requested.
+
+        Args: columns: of the input. row: the place of each row within its offset.
+        """
+        stamp = (
+            [stamp_column(given, F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"), row)] if given.stamped else []
+        )
+        return data.where(self.is_good).select(*self.kept(given.log, columns), *stamp)
+
 
 class Inputs:
     """The inputs of one epoch, as DataFrames by parameter.
@@ -183,10 +193,7 @@ class Inputs:
             counted = Observed(data, self._fit.counts)
             data = counted.data
             self.bad.append(Bad(topic=given.log, records=frame.data, counted=counted, length=length))
-        stamp = (
-            [stamp_column(given, F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"), row)] if given.stamped else []
-        )
-        return data.where(self._fit.is_good).select(*self._fit.kept(given.log, frame.columns), *stamp)
+        return self._fit.good(given, data, frame.columns, row)
 
 
 def refuse_damaged(batch: Batch, epoch: Epoch, logs: Mapping[LogId, EpochLog]) -> None:

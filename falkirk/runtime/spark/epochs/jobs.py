@@ -22,6 +22,7 @@ from falkirk.runtime.spark.epochs.files import FileLog
 from falkirk.runtime.spark.epochs.inputs import FitColumns, Inputs, read_folders
 from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
 from falkirk.runtime.spark.epochs.ports import ReleaserPort
+from falkirk.runtime.spark.epochs.repeated import RepeatedEpochs
 from falkirk.runtime.spark.epochs.results import Results, Written
 from falkirk.runtime.spark.epochs.states import States
 from falkirk.runtime.spark.epochs.unreadable import BatchFiles
@@ -90,6 +91,10 @@ class EpochJobs:
         self._results = Results(batch, epochs)
         self.reads = BatchFiles(self.session, batch, self.files)
         self.direct = Direct(batch, epochs, self._store, self._results, releaser)
+        self._repeated = RepeatedEpochs(
+            self.session, context, batch, self._parsings, self._fit, self._columns, self.direct, releaser,
+            self._called_for,
+        )  # fmt: skip
         self.partitions: Mapping[LogId, int] = {}
         self._nothing_due_at: Positions | None = None
         #: Where each input ended at the last look.
@@ -234,18 +239,9 @@ class EpochJobs:
         if batch.state is not None:
             own = state.get(OWN_STATE)
             given[batch.name] = own if isinstance(own, DataFrame) else empty(self.session, batch.state)
-        views = {i.name: epoch.views[i.log] for i in batch.inputs if i.view}
-        begins = ends = None
-        if isinstance(batch.cut, ByTime) and epoch.slice is not None:
-            begins, ends = batch.cut.bounds(epoch.slice)
-        decided_at = datetime.fromtimestamp(epoch.decided_at_s, UTC)
-        called_for = EpochContext(
-            number=epoch.number, views=views, begins=begins, ends=ends, decided_at=decided_at,
-            partitions=_partitions(batch, epoch),
-        )  # fmt: skip
         number = epoch.number
         marks, scratch = self._marks_before(epoch), lambda: self.epochs.path(self.epochs.new_folder(number, "once"))
-        call = InEpoch(called_for, self.session, state, scratch, marks, self._loops)
+        call = InEpoch(self._called_for(epoch), self.session, state, scratch, marks, self._loops)
         try:
             result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where, call)
         except BaseException:
@@ -261,6 +257,20 @@ class EpochJobs:
             reported=call.reported, clean=call.clean,
             refused={log: sorted(files) for log, files in inputs.refused.items() if files},
         )  # fmt: skip
+
+    def _called_for(self, epoch: Epoch) -> EpochContext:
+        batch = self.batch
+        begins = ends = None
+        if isinstance(batch.cut, ByTime) and epoch.slice is not None:
+            begins, ends = batch.cut.bounds(epoch.slice)
+        return EpochContext(
+            number=epoch.number, views={i.name: epoch.views[i.log] for i in batch.inputs if i.view}, begins=begins,
+            ends=ends, decided_at=datetime.fromtimestamp(epoch.decided_at_s, UTC), partitions=_partitions(batch, epoch),
+        )  # fmt: skip
+
+    def repeat(self, epoch: Epoch, group: str) -> Written | None:
+        """Send an epoch with the job of earlier ones; None: it is none of those (`repeated.py`)."""
+        return self._repeated.written(epoch, lambda: self.begin_jobs(epoch, group))
 
     def write(self, epoch: Epoch, name: str, computed: Computed, *, direct: bool) -> Written:
         """Write the results of an epoch into a folder or straight to their topic."""

@@ -1,9 +1,11 @@
 """Ports: the parts outside this folder that a batch needs."""
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 
+from falkirk.runtime.spark.epochs.repeated_job import RepeatedJob
 from falkirk.theory.ids import EpochNumber
 
 
@@ -24,6 +26,12 @@ class ReleaserPort(Protocol):
 
         Raises: HomeError: `SINK_AHEAD`. SparkError: `RELEASE_FAILED`.
         """
+
+    def job(self, result: DataFrame, rows: DataFrame, observed: Sequence[str]) -> RepeatedJob | None:
+        """Return a job that delivers epochs to the only topic; None: these rows have none. See `TopicTarget.job`."""
+
+    def repeat(self, epoch: EpochNumber, ranges: str, job: RepeatedJob) -> dict[str, dict[str, Any]] | None:
+        """Deliver an epoch with a job, as `send`; None: it did not. See `TopicTarget.deliver_repeated`."""
 
     def found(self) -> EpochNumber:
         """Return the epoch, exclusive, up to which the only topic has results."""

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from falkirk.declare.cut import ByTime
@@ -21,10 +21,11 @@ from falkirk.runtime.spark.epochs.failures import raise_final
 from falkirk.runtime.spark.epochs.inputs import Inputs
 from falkirk.runtime.spark.epochs.jobs import EpochJobs
 from falkirk.runtime.spark.epochs.log import Epoch
+from falkirk.runtime.spark.epochs.results import Written
 from falkirk.runtime.spark.epochs.term import Term
 from falkirk.runtime.spark.retry import FAILURES_MAX, pause_s
 from falkirk.steps.batch.in_epoch import BatchState
-from falkirk.theory.ids import EpochNumber, LogId
+from falkirk.theory.ids import EpochNumber, LogId, Offset
 
 log = logging.getLogger("falkirk")
 
@@ -156,6 +157,12 @@ class EpochRunner:
     def run(self, epoch: Epoch, taken: Inputs | None = None) -> None:
         """Compute an epoch, write its results, and record it. Args: taken: its inputs, if they were read before."""
         self._drop_unsure()
+        repeated = self.jobs.repeat(epoch, self.group_of(epoch.number)) if self._batch.is_direct else None
+        if repeated is not None:
+            self._complete(
+                epoch, self.jobs.epochs.new_folder(epoch.number), repeated, saves=self._saves(epoch.number), direct=True
+            )
+            return
         with step("compute"):
             computed = self.jobs.compute(epoch, self._before(epoch.number), self.group_of(epoch.number), taken)
         folder, direct = self.jobs.epochs.new_folder(epoch.number), self.jobs.direct.takes(epoch)
@@ -163,7 +170,7 @@ class EpochRunner:
         try:
             with step("deliver" if direct else "write"):
                 written = self.jobs.write(epoch, folder, computed, direct=direct)
-            saves = self._batch.saves(epoch.number, self.clock.monotonic() - self._saved_at_s)
+            saves = self._saves(epoch.number)
             with step("save", saved=saves):
                 state = self._state_of(epoch, computed, folder, saves=saves)
                 marks = self.jobs.marks(computed, folder, written)
@@ -174,9 +181,22 @@ class EpochRunner:
             raise
         finally:
             computed.clean()
+        self._complete(
+            epoch, folder, written, saves=saves, direct=direct, state=state, marks={**computed.reported, **marks},
+            refused=computed.refused,
+        )  # fmt: skip
+
+    def _saves(self, number: EpochNumber) -> bool:
+        return self._batch.saves(number, self.clock.monotonic() - self._saved_at_s)
+
+    def _complete(
+        self, epoch: Epoch, folder: str, written: Written, *, saves: bool, direct: bool, state: str | None = None,
+        marks: Mapping[str, int] | None = None, refused: Mapping[LogId, Sequence[Offset]] | None = None,
+    ) -> None:  # fmt: skip
+        """Record an epoch. Args: as of `EpochLog.record`."""
         record = partial(
             self.jobs.epochs.record, epoch.number, folder=folder, rows=written.rows, dead=written.dead, state=state,
-            saved=saves, marks={**computed.reported, **marks}, direct=direct, refused=computed.refused,
+            saved=saves, marks=marks, direct=direct, refused=refused,
         )  # fmt: skip
         with step("record"):
             recorded = self._adopt(record, epoch.number, folder, state)

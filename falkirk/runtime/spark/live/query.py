@@ -15,7 +15,7 @@ from falkirk.kafka_client.void import Void
 from falkirk.plan.region import Region
 from falkirk.runtime.spark import fence, rows
 from falkirk.runtime.spark.context import Context
-from falkirk.runtime.spark.figures import note_timestamps, tell_joined
+from falkirk.runtime.spark.figures import note_timestamps
 from falkirk.runtime.spark.live.losses import Losses
 from falkirk.runtime.spark.live.region_lanes import RegionLanes
 from falkirk.runtime.spark.rows import IncarnationConstants, without
@@ -80,7 +80,6 @@ class LiveQuery:
 
     def _rows(self, begin: Positions, restored: Positions, skips: tuple[PartitionRange, ...]) -> DataFrame:
         region, context, raws = self.region, self.context, list[DataFrame]()
-        tell_joined(context, region.name, joined=region.joined is not None)
         for number, each in enumerate(region.sources):
             topic, source = each.topic, each.topic.log
             late = context.void(source) if each.is_hop else Void()
@@ -91,13 +90,14 @@ class LiveQuery:
                 # While this region was left out of the application, another one may have read the times of a clock.
                 may_expire=isinstance(topic, ClockTopic), skips_deleted=isinstance(topic, ClockTopic),
             )  # fmt: skip
-            raws.append(note_timestamps(without(raw, void), context, region.name, number))
+            raws.append(note_timestamps(without(raw, void), context, region.name, number, crosses=region.stateful))
         data = rows.rows(results(region, raws, self.release.source_partitions), region, self.release)
         return data.withColumn("topic", self.losses.none_yet(F.col("topic")))
 
     def _writer(self, data: DataFrame) -> Any:
         """Return the JVM's writer of the query, with its sink."""
         own = self.lanes.writer(self.release.incarnation, self._tasks, self._producer_options())
+        own = own.joined(self.region.joined is not None)
         return foreach_writer(data, own.twins(not self.region.stateful) if self.region.twins else own)
 
     def _producer_options(self) -> dict[str, str]:

@@ -2,15 +2,18 @@
 
 The transaction of an epoch writes its note. Compaction keeps the newest note. It also has Kafka's id of the topic, and
 the number of its partitions. So Falkirk notices a topic that was deleted and created again. And it has what decided
-which rows the topic took. So a retry finds the same rows unfit, whatever the settings are now.
+which rows the topic took. So a retry finds the same rows unfit, whatever the settings are now. And it has the places of
+the epoch's records, by which commands find the epoch of a record.
 
 The home has Kafka's id of the topic with the notes, and knows whether there was a note. After a loss of that topic or
 of its records, Falkirk does not repeat the epochs.
 """
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from typing import Any, NamedTuple
 
 from falkirk.errors import HomeError, LogError
 from falkirk.errors.conditions.epoch_topics import NOTES_LOST, TOPIC_OF_ANOTHER
@@ -32,12 +35,26 @@ _COMPACTED = {**KEEP, "cleanup.policy": "compact"}
 _NAMED = "epochs."
 
 
+class NotedPlaces(NamedTuple):
+    """The records of an epoch in one partition. Args: first, last: their offsets. number: of records."""
+
+    first: Offset
+    last: Offset
+    number: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no offset in between belongs to another program."""
+        return self.number == self.last - self.first + 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochNote:
     """A note.
 
     Args: epoch: it is in the topic. topic: Kafka's id of the topic. partitions: of the topic. limit_bytes: larger
-        records were left out, as `too_large` says. is_compacted: records without a key were left out.
+        records were left out, as `too_large` says. is_compacted: records without a key were left out. spans: the places
+        of its records, by partition; None: not known.
     """
 
     epoch: EpochNumber
@@ -45,6 +62,7 @@ class EpochNote:
     partitions: int
     limit_bytes: int
     is_compacted: bool
+    spans: Mapping[int, NotedPlaces] | None = None
 
     def value(self) -> bytes:
         """Return the value of its record."""
@@ -58,9 +76,38 @@ class EpochNote:
             return EpochNote(
                 epoch=EpochNumber(int(found["epoch"])), topic=str(found["topic"]), partitions=int(found["partitions"]),
                 limit_bytes=int(found["limit_bytes"]), is_compacted=found["is_compacted"] is True,
+                spans=_spans(found.get("spans")),
             )  # fmt: skip
-        except (ValueError, TypeError, LookupError, RecursionError):
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             return None
+
+
+def _spans(found: Any) -> Mapping[int, NotedPlaces] | None:
+    """Return the places in a note. Notes of earlier versions have none."""
+    if found is None:
+        return None
+    return {int(p): NotedPlaces(Offset(int(first)), Offset(int(last)), int(n)) for p, (first, last, n) in found.items()}
+
+
+def topic_of_notes(home: Home, sink: str) -> LogId:
+    """Return the name of the topic with the notes of a sink."""
+    name = sha256(sink.encode()).hexdigest()[:8]  # a topic's name has fewer characters
+    return internal_topic(home.application, home.identity, f"{_NAMED}{name}")
+
+
+def notes_back(
+    connection: Connection, topic: LogId, first: Offset, last: Offset
+) -> Iterator[tuple[Offset, EpochNote | None]]:
+    """Yield the committed notes in [first, last) of their topic, newest first, with their offsets.
+
+    None: the record is malformed. Raises: LogError.
+    """
+    back = _BACK
+    while last > first:
+        begin = Offset(max(first, last - back))
+        records = list(read_range(connection, topic, {0: begin}, {0: last}, committed=True))
+        yield from ((r.offset, EpochNote.of(r.value)) for r in reversed(records) if r.key == NOTE_KEY)
+        last, back = begin, back * 10
 
 
 class EpochNotes:
@@ -71,8 +118,7 @@ class EpochNotes:
 
     def __init__(self, home: Home, connection: Connection, topics: Topics, address: str, sink: str) -> None:
         self._store, self._connection, self._topics, self._address = home.store, connection, topics, address
-        name = sha256(sink.encode()).hexdigest()[:8]  # a topic's name has fewer characters
-        self.topic = internal_topic(home.application, home.identity, f"{_NAMED}{name}")
+        self.topic = topic_of_notes(home, sink)
         self._is_remembered = False
 
     def exist(self) -> bool:
@@ -136,13 +182,9 @@ class EpochNotes:
     def _newest(self, topic: LogId) -> tuple[EpochNote | None, bool]:
         """Return the newest note that can be read, and whether no later record of a note is malformed."""
         first, last = self._topics.first_positions(topic)[0], self._topics.readable_positions(topic)[0]
-        back, is_whole = _BACK, True
-        while last > first:
-            begin = Offset(max(first, last - back))
-            records = read_range(self._connection, topic, {0: begin}, {0: last}, committed=True)
-            for record in reversed([record for record in records if record.key == NOTE_KEY]):
-                if (note := EpochNote.of(record.value)) is not None:
-                    return note, is_whole
-                is_whole = False
-            last, back = begin, back * 10
+        is_whole = True
+        for _, note in notes_back(self._connection, topic, first, last):
+            if note is not None:
+                return note, is_whole
+            is_whole = False
         return None, is_whole

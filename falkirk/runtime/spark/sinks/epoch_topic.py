@@ -12,11 +12,11 @@ Rows that the topic can't store, because they are too large or have no key in a 
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -33,10 +33,10 @@ from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.epochs.inputs import ROW
 from falkirk.runtime.spark.rows import NOT_WRITTEN, record_partition, too_large
 from falkirk.runtime.spark.sinks.asking import Asking, NoAnswer
-from falkirk.runtime.spark.sinks.epoch_notes import NOTE_KEY, EpochNote, EpochNotes
+from falkirk.runtime.spark.sinks.epoch_notes import NOTE_KEY, EpochNote, EpochNotes, NotedPlaces
 from falkirk.runtime.spark.sinks.target import letters, release_failed, sorted_by_place
 from falkirk.runtime.spark.sinks.topic import encoded_rows, placing_columns
-from falkirk.theory.ids import EpochNumber
+from falkirk.theory.ids import EpochNumber, Offset
 
 #: Kafka aborts a transaction that is open for longer: so long readers wait at most for a process that was killed and is
 #: not started again. An epoch must be sent within this time.
@@ -66,6 +66,29 @@ class _Opened:
     identity: str
     partitions: int
     batch_bytes: int
+
+
+class _Places:
+    """The places of the records that the cluster has acknowledged, of one epoch."""
+
+    def __init__(self) -> None:
+        self._spans: dict[int, NotedPlaces] = {}
+        self._is_known = True
+
+    def add(self, error: KafkaError | None, message: Message) -> None:
+        """Add a record, as the client reports it. After an error, the transaction can't be committed."""
+        partition, offset = message.partition(), message.offset()
+        if error is not None or partition is None or offset is None or offset < 0:
+            self._is_known = False  # a repeated request may be acknowledged without an offset
+            return
+        at = Offset(offset)
+        first, last, number = self._spans.get(partition, (at, at, 0))
+        self._spans[partition] = NotedPlaces(min(first, at), max(last, at), number + 1)
+
+    @property
+    def spans(self) -> Mapping[int, NotedPlaces] | None:
+        """The places by partition; None: not all are known."""
+        return self._spans if self._is_known else None
 
 
 class EpochTopicTarget:
@@ -239,7 +262,7 @@ class EpochTopicTarget:
 
         After an error, the next try has another producer.
         """
-        producer, fits, is_any_unfit = opened.producer, reason.isNull(), False
+        producer, fits, is_any_unfit, places = opened.producer, reason.isNull(), False, _Places()
         self._opened, self._until_s = None, self._clock.monotonic() + _TRANSACTION_S
         self._sends += 1
         sent = [F.when(fits, F.col(name).cast("binary")).alias(name) for name in ("key", "value")]
@@ -248,12 +271,13 @@ class EpochTopicTarget:
             producer.begin_transaction()
             for row in rows.toLocalIterator():
                 if row.fits:
-                    self._produce(producer, self._to.topic, row.partition, row.key, row.value)
+                    self._produce(producer, self._to.topic, row.partition, row.key, row.value, places.add)
                 else:
                     is_any_unfit = True
+            self._flush(producer)
+            note = replace(note, spans=places.spans)
             self._produce(producer, self._notes.topic, 0, NOTE_KEY, note.value())
-            while producer.flush(_LOOK_S):
-                self._require_running()
+            self._flush(producer)
             self._confirm()  # the present owner may have cancelled this epoch meanwhile
             self._request(producer.commit_transaction)
         except BaseException:
@@ -265,14 +289,20 @@ class EpochTopicTarget:
         self._notes.remember()
         return is_any_unfit
 
+    def _flush(self, producer: Producer) -> None:
+        while producer.flush(_LOOK_S):
+            self._require_running()
+
     def _produce(
-        self, producer: Producer, topic: str, partition: int, key: bytes | bytearray | None, value: bytes | bytearray
-    ) -> None:
+        self, producer: Producer, topic: str, partition: int, key: bytes | bytearray | None, value: bytes | bytearray,
+        told: Callable[[KafkaError | None, Message], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Send a record. Args: told: gets the place of the record."""
         own_key = None if key is None else bytes(key)
         while True:
             self._require_running()
             try:
-                producer.produce(topic, key=own_key, value=bytes(value), partition=partition)
+                producer.produce(topic, key=own_key, value=bytes(value), partition=partition, on_delivery=told)
                 producer.poll(0)
                 return
             except BufferError:  # the queue is full

@@ -8,9 +8,10 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,6 +30,7 @@ from falkirk.platform.traced import OFF, Recorder, step
 from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.epochs.inputs import PLACE_BITS, ROW, files_found, read_folders
 from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
+from falkirk.runtime.spark.epochs.repeated_job import RepeatedJob
 from falkirk.runtime.spark.retry import pause_s
 from falkirk.runtime.spark.sinks.comparison import SinkComparison, concerns_one_sink
 from falkirk.runtime.spark.sinks.epoch_topic import EpochTopicTarget
@@ -197,6 +199,16 @@ class EpochReleaser:
             if not self.has_compared:
                 self._comparison.compare()
             return self._topic().deliver_computed(epoch, rows, few=few)
+
+    def job(self, result: DataFrame, rows: DataFrame, observed: Sequence[str]) -> RepeatedJob | None:
+        """See ReleaserPort."""
+        with self._sending:
+            return self._topic().job(result, rows, observed)
+
+    def repeat(self, epoch: EpochNumber, ranges: str, job: RepeatedJob) -> dict[str, dict[str, Any]] | None:
+        """See ReleaserPort."""
+        with self._sending:
+            return self._topic().deliver_repeated(epoch, ranges, job) if self.has_compared else None
 
     def release(self, session: SparkSession, first: EpochNumber, last: EpochNumber) -> EpochNumber:
         """Have the epochs [first, last) released in order; return the epoch up to which all are published by now.

@@ -1,9 +1,10 @@
 """A topic as a target. Each record names its epoch and its place in it, and a retry leaves out the records that are
 already in the topic. The last record of each partition says which epoch was interrupted."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -19,11 +20,12 @@ from falkirk.runtime.spark.attempts import first_attempt_only
 from falkirk.runtime.spark.context import Context, Storage
 from falkirk.runtime.spark.epochs.inputs import ROW
 from falkirk.runtime.spark.epochs.observed import Observed
+from falkirk.runtime.spark.epochs.repeated_job import UNFIT, RepeatedJob, job_epoch, job_of
 from falkirk.runtime.spark.outputs import last_records, own_back_to
 from falkirk.runtime.spark.rows import encoded, record_key, record_partition, too_large
 from falkirk.runtime.spark.signed import signed_header
 from falkirk.runtime.spark.sinks.target import letters, release_failed
-from falkirk.runtime.spark.sinks.writing import write
+from falkirk.runtime.spark.sinks.writing import run_job, write
 from falkirk.spark_setup.observing import tells_observed
 from falkirk.theory.ids import EpochNumber, Incarnation, Offsets
 
@@ -103,7 +105,7 @@ class TopicTarget:
         Raises: SparkError: `RELEASE_FAILED`: some records may be there, in order.
         """
         facts = self._facts()
-        parted = self._parted(epoch, rows, facts, few=few)
+        parted = self._parted(F.lit(str(epoch)), rows, facts, few=few)
         try:
             return self._deliver(epoch, parted.sortWithinPartitions("partition", ROW), facts)
         except SPARK_ERRORS as error:
@@ -117,8 +119,37 @@ class TopicTarget:
         Raises: LogError: as `deliver`. Errors of the computation, which the topic has not caused.
         """
         facts = self._facts()
-        placed = self._parted(epoch, rows, facts, few=few).withColumn(ROW, self._by_content)
+        placed = self._parted(F.lit(str(epoch)), rows, facts, few=few).withColumn(ROW, self._by_content)
         return self._deliver(epoch, placed, facts)
+
+    def job(self, result: DataFrame, rows: DataFrame, observed: Sequence[str]) -> RepeatedJob | None:
+        """Return the job that delivers each epoch of these rows like `deliver_computed`; None: there is no such job.
+
+        Args: result: as of `RepeatedJob`. rows: its columns. observed: the observations in `rows`.
+        Raises: LogError: as `deliver`.
+        """
+        facts = self._facts()
+        placed = self._parted(job_epoch(rows), rows, facts, few=True).withColumn(ROW, self._by_content)
+        columns = self._columns_for(facts)
+        counted = placed.observe(UNFIT, *columns.counts).where(columns.fits)
+        return job_of(result, counted.select(*columns.sent), [*observed, UNFIT], facts)
+
+    def deliver_repeated(self, epoch: EpochNumber, ranges: str, job: RepeatedJob) -> dict[str, dict[str, Any]] | None:
+        """Deliver an epoch with a job that has delivered earlier ones; return what it has observed.
+
+        Args: ranges: as of `RepeatedJob.run`.
+        Returns: None: nothing was delivered. An earlier attempt may have left rows of the epoch, or the topic changed.
+        Raises: as `deliver_computed`.
+        """
+        there = self._last
+        if there is None or any(last >= (epoch, 0) for last in there.values()) or self._facts() != job.facts:
+            return None
+        self._last = None  # until the job has finished, only the topic has the position
+        found = run_job(
+            self._context, self._topic, job.facts.max_message_bytes, lambda options: job.run(ranges, options)
+        )
+        self._last = _after(epoch, there, job.facts)
+        return found
 
     @cached_property
     def _by_content(self) -> Column:
@@ -139,14 +170,14 @@ class TopicTarget:
         assert isinstance(self._place, Context), "an application at rest releases nothing"
         return self._place
 
-    def _parted(self, epoch: EpochNumber, rows: DataFrame, facts: TopicFacts, *, few: bool) -> DataFrame:
+    def _parted(self, epoch: Column, rows: DataFrame, facts: TopicFacts, *, few: bool) -> DataFrame:
         """Return rows in the form of the topic's records, grouped by partition."""
         placed = ROW in rows.columns
         if placed not in self._parting:
             made = _as_they_are() if self._encoded else encoded_rows(rows.columns, self._to)
             deciding = [F.col(ROW)] if self._encoded else placing_columns(rows.columns, self._to, made[1])
             self._parting[placed] = [*made, record_partition(deciding, facts.partitions).cast("int").alias("partition")]
-        data = rows.select(*self._parting[placed], F.lit(str(epoch)).alias(_EPOCH))
+        data = rows.select(*self._parting[placed], epoch.alias(_EPOCH))
         return data.coalesce(1) if few else data.repartition(facts.partitions, "partition")
 
     def _deliver(self, epoch: EpochNumber, data: DataFrame, facts: TopicFacts) -> DataFrame | None:
@@ -186,8 +217,7 @@ class TopicTarget:
         if cut_off := [p for p, last in there.items() if (epoch, 0) <= last < (epoch, _ALL_ROWS)]:
             data = self._without_those_there(data, epoch, cut_off)
         write(self._context, self._topic, data.select(*self._columns_for(facts).sent), facts.max_message_bytes)
-        # If this is an older epoch that is sent again, the topic may already have later ones.
-        self._last = {p: max(there.get(p, (epoch, 0)), (epoch, _ALL_ROWS)) for p in range(facts.partitions)}
+        self._last = _after(epoch, there, facts)
 
     def _without_those_there(self, data: DataFrame, epoch: EpochNumber, partitions: Sequence[int]) -> DataFrame:
         """Return an epoch's rows without those that an earlier attempt has left in these partitions.
@@ -199,6 +229,14 @@ class TopicTarget:
         out = pa.table({"partition": pa.array([p for p, _ in there], pa.int32()), ROW: [row for _, row in there]})
         left = data.join(F.broadcast(data.sparkSession.createDataFrame(out)), ["partition", ROW], "left_anti")
         return left.select(*data.columns).sortWithinPartitions("partition", ROW)  # a join does not keep the order
+
+
+def _after(
+    epoch: EpochNumber, there: Mapping[int, tuple[EpochNumber, int]], facts: TopicFacts
+) -> dict[int, tuple[EpochNumber, int]]:
+    """Return the last record of each partition after a whole epoch was sent. Args: there: those before."""
+    # If this is an older epoch that is sent again, the topic may already have later ones.
+    return {p: max(there.get(p, (epoch, 0)), (epoch, _ALL_ROWS)) for p in range(facts.partitions)}
 
 
 def _as_they_are() -> list[Column]:

@@ -13,8 +13,10 @@ job ends the Spark application, and the next one waits until its executors have 
 Jobs without an error share an incarnation. It is only a number in this process: nothing depends on it later.
 """
 
+from collections.abc import Callable
 from functools import partial
 from itertools import count
+from typing import TypeVar
 
 from pyspark.sql import DataFrame
 
@@ -26,6 +28,7 @@ from falkirk.spark_setup.lists import with_options
 from falkirk.spark_setup.spark import writes_elsewhere
 from falkirk.theory.ids import Incarnation, LogId, Offsets
 
+Result = TypeVar("Result")
 _INCARNATIONS = count(1)
 
 
@@ -81,6 +84,18 @@ def write(context: Context, topic: str, rows: DataFrame, limit_bytes: int) -> No
 
     Args: limit_bytes: the largest batch that the topic accepts.
     """
+
+    def save(options: dict[str, str]) -> None:
+        with_options(rows.write.format(lanes.JOB), options).mode("append").save()
+
+    run_job(context, topic, limit_bytes, save)
+
+
+def run_job(context: Context, topic: str, limit_bytes: int, run: Callable[[dict[str, str]], Result]) -> Result:
+    """Run a job that appends rows to a topic, and return its result.
+
+    Args: limit_bytes: as of `write`. run: gets the options of the format `lanes.JOB`.
+    """
     opened = context.writers.get(topic) or _open(context, topic)
     context.writers[topic] = None
     context.failed_writers.add(topic)
@@ -88,9 +103,10 @@ def write(context: Context, topic: str, rows: DataFrame, limit_bytes: int) -> No
     region = lanes.of_jobs(topic)
     producer = fence.producer_options(context, f"release-{topic}", fence.RELEASE, limit_bytes, limit_bytes)
     options = lanes.job_options(context, region, opened.incarnation, opened.lanes, producer, opened.token)
-    with_options(rows.write.format(lanes.JOB), {**options, "job": str(opened.jobs)}).mode("append").save()
+    found = run({**options, "job": str(opened.jobs)})
     context.writers[topic] = opened
     context.failed_writers.discard(topic)
+    return found
 
 
 def flush(context: Context) -> None:

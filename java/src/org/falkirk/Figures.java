@@ -1,6 +1,9 @@
 package org.falkirk;
 
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.StringJoiner;
 import java.util.concurrent.ConcurrentHashMap;
@@ -10,7 +13,8 @@ import java.util.concurrent.atomic.LongAdder;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Counts the records that the lanes of a region have published, and measures their latency, in this JVM.
+ * Counts the records that the lanes of a region have published, and measures their latency, in this JVM. The driver of a
+ * cluster also has the counts that its executors have reported ({@link ReportedFigures}).
  *
  * <p>The latency is the time from the timestamp of a record that the region reads until its result is visible. The
  * query calls {@link #note} for each record that it reads. A result's header names that record by source, partition and
@@ -34,17 +38,32 @@ public final class Figures {
   /** The same figures by the text that a query has. */
   private static final Map<UTF8String, Figures> BY_TEXT = new ConcurrentHashMap<>();
 
+  /** Whether this JVM reports to its driver. Then another executor may have read the record of a result. */
+  private static volatile boolean reports;
+
   private final Map<String, Written> written = new ConcurrentHashMap<>();
   private final Map<Long, Arrivals> arrivals = new ConcurrentHashMap<>();
   /** Whether its query joins two sources. */
   private volatile boolean joins;
+  /** Null unless this JVM reports. */
+  private final FarResults far;
 
-  private Figures() {}
+  /** @param reports as of the JVM. */
+  Figures(boolean reports) {
+    far = reports ? new FarResults() : null;
+  }
 
   /** The published records of one topic. The last count is of those above all bounds. */
   private static final class Written {
     final LongAdder records = new LongAdder(), sumMs = new LongAdder();
     final AtomicLongArray counts = new AtomicLongArray(BOUNDS_MS.length + 1);
+
+    /** Returns the number of records, the sum of their latencies, and the counts. */
+    ArrayList<Long> describe() {
+      ArrayList<Long> numbers = new ArrayList<>(List.of(records.sum(), sumMs.sum()));
+      for (int i = 0; i < counts.length(); i++) numbers.add(counts.get(i));
+      return numbers;
+    }
   }
 
   /** The records of one partition that were read. Several tasks may note at the same time. */
@@ -55,23 +74,38 @@ public final class Figures {
   }
 
   static Figures of(String region) {
-    return REGIONS.computeIfAbsent(region, name -> new Figures());
+    return REGIONS.computeIfAbsent(region, name -> new Figures(reports));
   }
 
-  /** Sets whether the query of a region joins two sources. Then its stamps name two records. */
-  public static void joined(String region, boolean joins) {
-    of(region).joins = joins;
+  /** Sets whether the query of the region joins two sources. Then its stamps name two records. */
+  void joined(boolean joins) {
+    this.joins = joins;
   }
 
-  /** Notes when a record was written that a region reads, and returns its offset: an expression of the query. */
-  public static long note(UTF8String region, int source, int partition, long offset, long timestampUs) {
+  /** Has the figures of this JVM reported. Called before the first task begins. */
+  static void report() {
+    reports = true;
+  }
+
+  /**
+   * Notes when a record was written that a region reads, and returns its offset: an expression of the query.
+   *
+   * @param crosses another executor may publish its results.
+   */
+  public static long note(
+      UTF8String region, int source, int partition, long offset, long timestampUs, boolean crosses) {
     Figures figures = BY_TEXT.get(region);
     if (figures == null) {
       figures = of(region.toString());
       BY_TEXT.put(region.copy(), figures);
     }
-    figures.arrived(source, partition, offset, timestampUs / 1000);
+    figures.note(source, partition, offset, timestampUs / 1000, crosses);
     return offset;
+  }
+
+  void note(int source, int partition, long offset, long atMs, boolean crosses) {
+    arrived(source, partition, offset, atMs);
+    if (crosses && far != null && atMs >= 0) far.read(place(source, partition), offset, atMs);
   }
 
   void arrived(int source, int partition, long offset, long atMs) {
@@ -89,11 +123,26 @@ public final class Figures {
     return (offset >>> KEPT_BITS) & LAP_MASK;
   }
 
-  /** Returns the timestamp of the record that caused a result, in milliseconds; -1: it is not known. */
-  long arrivedMs(byte[] header) {
+  /**
+   * Returns the cause of a result for {@link #published}: the timestamp of its record in milliseconds; -1: it is not known;
+   * less: another executor may have read the record.
+   */
+  long cause(byte[] header) {
+    long[] numbers = numbers(header);
+    if (numbers == null) return -1;
+    long atMs = arrivedMs(numbers);
+    return atMs >= 0 || far == null || isPair(numbers) ? atMs : far.cause(place(numbers[0], numbers[1]), numbers[2]);
+  }
+
+  private boolean isPair(long[] numbers) {
+    return numbers[3] != 0 && joins; // in the stamps of other regions this number is a sub-index
+  }
+
+  /** Returns the numbers of a result's stamp, as far as they name records; null: it is another header. */
+  private static long[] numbers(byte[] header) {
     int at = 0;
     for (int slashes = 0; slashes < 2; at++) {
-      if (at >= header.length) return -1;
+      if (at >= header.length) return null;
       if (header[at] == '/') slashes++;
     }
     long[] numbers = {0, 0, 0, 0, 0}; // source, partition, offset; of a pair: right partition plus 1, right offset
@@ -102,10 +151,15 @@ public final class Figures {
       if (header[at] == '.' && ++found == numbers.length) break;
       if (header[at] != '.') numbers[found] = numbers[found] * 10 + header[at] - '0';
     }
-    if (found < 2) return -1;
+    return found < 2 ? null : numbers;
+  }
+
+  private long arrivedMs(long[] numbers) {
     long mine = arrivedMs(place(numbers[0], numbers[1]), numbers[2]);
-    // In the stamps of other regions these numbers are sub-indexes.
-    return numbers[3] == 0 || !joins ? mine : Math.max(mine, arrivedMs(place(1, numbers[3] - 1), numbers[4]));
+    if (!isPair(numbers)) return mine;
+    long other = arrivedMs(place(1, numbers[3] - 1), numbers[4]);
+    if (far != null && Math.min(mine, other) < 0) return -1; // another executor may have read the later one
+    return Math.max(mine, other);
   }
 
   private long arrivedMs(long place, long offset) {
@@ -115,15 +169,51 @@ public final class Figures {
     return slot != 0 && slot >>> TIME_BITS == lap(offset) ? slot & TIME_MASK : -1;
   }
 
-  /** Counts a record that readers can see now. `arrivedMs`: as of {@link #arrivedMs}. */
-  void published(String topic, long arrivedMs, long nowMs) {
-    Written to = written.computeIfAbsent(topic, name -> new Written());
-    to.records.increment();
-    if (arrivedMs < 0) return;
-    long latencyMs = Math.max(0, nowMs - arrivedMs); // clocks differ
-    int place = Arrays.binarySearch(BOUNDS_MS, latencyMs);
-    to.counts.incrementAndGet(place < 0 ? -place - 1 : place);
-    to.sumMs.add(latencyMs);
+  /** Counts a record that readers can see now. `cause`: as of {@link #cause}. */
+  void published(String topic, long cause, long nowMs) {
+    to(topic).records.increment();
+    if (cause >= 0) measure(topic, nowMs - cause, 1);
+    else if (cause < -1) far.published(topic, cause, nowMs);
+  }
+
+  private Written to(String topic) {
+    return written.computeIfAbsent(topic, name -> new Written());
+  }
+
+  /** Takes in the latency of results. `weight`: how many results have it. */
+  void measure(String topic, long latencyMs, long weight) {
+    Written to = to(topic);
+    long shownMs = Math.max(0, latencyMs); // clocks differ
+    int place = Arrays.binarySearch(BOUNDS_MS, shownMs);
+    to.counts.addAndGet(place < 0 ? -place - 1 : place, weight);
+    to.sumMs.add(shownMs * weight);
+  }
+
+  /** Adds what an executor has counted since its last report. `before`: the numbers of that one; null: there is none. */
+  void add(String topic, List<Long> now, List<Long> before) {
+    Written to = to(topic);
+    long[] more = new long[now.size()];
+    for (int i = 0; i < more.length; i++) more[i] = now.get(i) - (before == null ? 0 : before.get(i));
+    to.records.add(more[0]);
+    to.sumMs.add(more[1]);
+    for (int i = 0; i < to.counts.length(); i++) to.counts.addAndGet(i, more[i + 2]);
+  }
+
+  /** Returns the counts of this JVM for a report, by region and topic. */
+  static HashMap<String, HashMap<String, ArrayList<Long>>> counts() {
+    HashMap<String, HashMap<String, ArrayList<Long>>> regions = new HashMap<>();
+    REGIONS.forEach((region, figures) -> figures.written.forEach((topic, to) ->
+        regions.computeIfAbsent(region, name -> new HashMap<>()).put(topic, to.describe())));
+    return regions;
+  }
+
+  /** Adds the samples of this JVM to the lists of a report. */
+  static void takeSamples(List<Object[]> read, List<Object[]> published) {
+    REGIONS.forEach((region, figures) -> figures.take(region, read, published));
+  }
+
+  void take(String region, List<Object[]> read, List<Object[]> published) {
+    if (far != null) far.take(region, read, published);
   }
 
   /** Forgets the records that a region has read, once no query of it runs. The counts stay. */

@@ -52,6 +52,8 @@ import scala.runtime.AbstractFunction1;
 public final class KafkaSource extends KafkaSourceProvider {
   /** The option of a query that begins behind records that were deleted. */
   static final String SKIPS_DELETED = "skipDeleted";
+  /** The option of a batch whose jobs say which offsets they read, see {@link JobEpoch}. */
+  static final String OF_EPOCH = "offsetsOfJob";
   /** Options with which Spark divides the offsets of a partition among several tasks. */
   private static final Set<String> DIVIDE = Set.of("minPartitions", "maxRecordsPerPartition");
   /** The first millisecond of year 1, and the last one of year 9999, since 1970. */
@@ -118,7 +120,8 @@ public final class KafkaSource extends KafkaSourceProvider {
       return new Batch() {
         @Override
         public InputPartition[] planInputPartitions() {
-          return batch instanceof KafkaBatch exact ? partitions(exact) : batch.planInputPartitions();
+          if (!(batch instanceof KafkaBatch exact)) return batch.planInputPartitions();
+          return isOfEpoch(exact) ? partitionsOfEpoch(exact) : partitions(exact);
         }
 
         @Override
@@ -188,6 +191,28 @@ public final class KafkaSource extends KafkaSourceProvider {
         .toArray(InputPartition[]::new);
   }
 
+  /** Returns whether the jobs of a scan say which offsets they read. */
+  static boolean isOfEpoch(Scan scan) {
+    return scan instanceof Records records && records.sparks.toBatch() instanceof KafkaBatch batch && isOfEpoch(batch);
+  }
+
+  private static boolean isOfEpoch(KafkaBatch batch) {
+    CaseInsensitiveMap<String> options = of(batch, "sourceOptions");
+    return options.contains(OF_EPOCH);
+  }
+
+  /** Returns the partitions that the options name. The property of a job says what its tasks read of each. */
+  private static InputPartition[] partitionsOfEpoch(KafkaBatch batch) {
+    CaseInsensitiveMap<String> options = of(batch, "sourceOptions");
+    Map<String, Object> client = KafkaSourceProvider.kafkaParamsForExecutors(
+        of(batch, "specifiedKafkaParams"), KafkaSourceProvider$.MODULE$.batchUniqueGroupId(options));
+    boolean failOnDataLoss = of(batch, "failOnDataLoss"), headers = of(batch, "includeHeaders");
+    return named(of(batch, "startingOffsets")).keySet().stream()
+        .sorted(Comparator.comparing(TopicPartition::topic).thenComparing(TopicPartition::partition))
+        .map(each -> new JobEpoch.Records(each, client, batch.pollTimeoutMs(), failOnDataLoss, headers))
+        .toArray(InputPartition[]::new);
+  }
+
   /** Returns the offsets that an option names; none if only the broker knows one of them, such as the oldest. */
   private static Map<TopicPartition, Object> named(KafkaOffsetRangeLimit limit) {
     if (!(limit instanceof SpecificOffsetRangeLimit specific)) {
@@ -231,7 +256,9 @@ public final class KafkaSource extends KafkaSourceProvider {
     @Override
     @SuppressWarnings("unchecked")
     public PartitionReader<InternalRow> createReader(InputPartition partition) {
-      PartitionReader<InternalRow> reader = KafkaBatchReaderFactory.createReader(partition);
+      InputPartition there = partition instanceof JobEpoch.Records records ? records.now() : partition;
+      if (there == null) return new JobEpoch.Nothing();
+      PartitionReader<InternalRow> reader = KafkaBatchReaderFactory.createReader(there);
       try {
         Field toRow = field(reader.getClass(), "unsafeRowProjector");
         toRow.set(reader, new ToRow((Function1<ConsumerRecord<byte[], byte[]>, UnsafeRow>) toRow.get(reader)));

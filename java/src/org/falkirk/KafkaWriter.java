@@ -11,9 +11,10 @@ import org.apache.spark.sql.Row;
 /**
  * Writes the results of a live region to Kafka: Spark's `foreach` calls it in each task of the query.
  *
- * <p>Rows: topic STRING, partition INT, key BINARY, value BINARY, header BINARY. Each task has one {@link Lane}, whose
- * producer outlives the batches. When a task of a batch ends without an error, its records are visible to readers. Spark
- * commits the batch after that. A task may have a second lane, for dead letters alone, which it opens at the first one.
+ * <p>Rows: topic STRING, partition INT, key BINARY, value BINARY, header BINARY. Each task of a fenced writer has a
+ * {@link Lane}, and the tasks of others share one. Its producer outlives the batches. When a task of a batch ends without
+ * an error, its records are visible to readers. Spark commits the batch after that. A task may have a second lane, for
+ * dead letters alone, which it opens at the first one.
  */
 public final class KafkaWriter extends ForeachWriter<Row> {
   private static final long serialVersionUID = 1L;
@@ -22,7 +23,7 @@ public final class KafkaWriter extends ForeachWriter<Row> {
   /** The settings of the lanes for dead letters, and their topic. Null: dead letters take the lane of results. */
   private LaneSettings letters;
   private String lettersTopic;
-  private boolean bySource;
+  private boolean bySource, joins;
 
   private transient int number;
   private transient long batch;
@@ -80,15 +81,22 @@ public final class KafkaWriter extends ForeachWriter<Row> {
     return this;
   }
 
+  /** Set whether the query joins two sources. Then the stamps of its results name two records. */
+  public KafkaWriter joined(boolean joins) {
+    this.joins = joins;
+    return this;
+  }
+
   @Override
   public boolean open(long partition, long epoch) {
     number = (int) partition;
     batch = epoch;
     taken = new HashMap<>();
     takenForLetters = new HashMap<>();
-    if (!bySource) taken.put(number, Lanes.take(settings, number, batch));
+    if (!bySource) laneOf(settings, taken, number);
     if (letters != null) Lanes.visit(letters, number, batch);
     figures = Figures.of(settings.region);
+    figures.joined(joins);
     return true;
   }
 
@@ -101,17 +109,21 @@ public final class KafkaWriter extends ForeachWriter<Row> {
     if (settings.twins) {
       Stamp stamp = Header.decode(header).stamp();
       Lane lane = laneOf(record.topic(), bySource ? (int) stamp.partition() : number);
-      lane.sendOnce(record, stamp, figures.arrivedMs(header));
+      lane.sendOnce(record, stamp, figures.cause(header));
     } else {
-      laneOf(record.topic(), number).send(record, figures.arrivedMs(header));
+      laneOf(record.topic(), number).send(record, figures.cause(header));
     }
   }
 
   private Lane laneOf(String topic, int of) {
     if (letters == null || !topic.equals(lettersTopic)) {
-      return taken.computeIfAbsent(of, each -> Lanes.take(settings, each, batch));
+      return laneOf(settings, taken, of);
     }
-    return takenForLetters.computeIfAbsent(of, each -> Lanes.take(letters, each, batch));
+    return laneOf(letters, takenForLetters, of);
+  }
+
+  private Lane laneOf(LaneSettings settings, Map<Integer, Lane> taken, int of) {
+    return taken.computeIfAbsent(settings.isShared() ? 0 : of, each -> Lanes.take(settings, each, batch));
   }
 
   @Override

@@ -15,7 +15,7 @@ import org.apache.kafka.common.errors.InterruptException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * The producer of one task of a live region.
+ * The producer of one task of a live region, or of all its tasks in this JVM if it is not fenced.
  *
  * <p>The records that readers see are a prefix of the sent ones: after an error the lane sends nothing any more.
  *
@@ -54,8 +54,8 @@ final class Lane {
   /** The records that the open transaction has sent. */
   private final List<Sent> sent = new ArrayList<>();
 
-  /** A record that was sent, and when the record arrived that caused it; -1: not known. */
-  private record Sent(String topic, long arrivedMs) {}
+  /** A record that was sent, and its cause: as of {@link Figures#cause}. */
+  private record Sent(String topic, long cause) {}
 
   Lane(LaneSettings settings, int number) {
     incarnation = settings.incarnation;
@@ -129,18 +129,18 @@ final class Lane {
     return users.get() > 0;
   }
 
-  /** Sends a record. `arrivedMs`: the timestamp of the record that caused it; -1: not known. */
-  void send(ProducerRecord<byte[], byte[]> record, long arrivedMs) {
+  /** Sends a record. `cause`: as of {@link Figures#cause}. */
+  void send(ProducerRecord<byte[], byte[]> record, long cause) {
     check();
     try {
       if (fence == null) {
-        sendPlain(record, arrivedMs);
+        sendPlain(record, cause);
         return;
       }
       lock.lockInterruptibly();
       try {
         awaitEnded();
-        sendInTransaction(record, arrivedMs);
+        sendInTransaction(record, cause);
       } finally {
         lock.unlock();
       }
@@ -155,16 +155,16 @@ final class Lane {
     check();
   }
 
-  private void sendPlain(ProducerRecord<byte[], byte[]> record, long arrivedMs) {
+  private void sendPlain(ProducerRecord<byte[], byte[]> record, long cause) {
     String topic = record.topic();
     producer.send(record, (accepted, error) -> {
       if (error != null) failed(error);
-      else figures.published(topic, arrivedMs, System.currentTimeMillis());
+      else figures.published(topic, cause, System.currentTimeMillis());
     });
   }
 
   /** Sends a record in the open transaction, or in a new one. Called with the lock. */
-  private void sendInTransaction(ProducerRecord<byte[], byte[]> record, long arrivedMs) {
+  private void sendInTransaction(ProducerRecord<byte[], byte[]> record, long cause) {
     if (!isOpen) {
       producer.beginTransaction();
       isOpen = true;
@@ -175,7 +175,7 @@ final class Lane {
     producer.send(record, (accepted, error) -> {
       if (error != null) failed(error);
     });
-    sent.add(new Sent(record.topic(), arrivedMs));
+    sent.add(new Sent(record.topic(), cause));
   }
 
   /**
@@ -184,7 +184,7 @@ final class Lane {
    * <p>The mark is raised after the producer has the record. A task that is stopped in {@code send} has handed nothing
    * over, and the other twin sends its own record. A failed producer or transaction ends both.
    */
-  void sendOnce(ProducerRecord<byte[], byte[]> record, Stamp stamp, long arrivedMs) {
+  void sendOnce(ProducerRecord<byte[], byte[]> record, Stamp stamp, long cause) {
     String topic = record.topic();
     try {
       lock.lockInterruptibly();
@@ -194,8 +194,8 @@ final class Lane {
           dropped++;
           return;
         }
-        if (fence == null) sendPlain(record, arrivedMs);
-        else sendInTransaction(record, arrivedMs);
+        if (fence == null) sendPlain(record, cause);
+        else sendInTransaction(record, cause);
         marks.raise(topic, record.partition(), stamp);
       } finally {
         lock.unlock();
@@ -291,7 +291,7 @@ final class Lane {
       if (committed) {
         isOpen = isDue = false;
         long nowMs = System.currentTimeMillis();
-        sent.forEach(each -> figures.published(each.topic, each.arrivedMs, nowMs));
+        sent.forEach(each -> figures.published(each.topic, each.cause, nowMs));
         sent.clear();
       }
       changed.signalAll();

@@ -50,6 +50,11 @@ final class LaneSettings implements Serializable {
     return made;
   }
 
+  /** All tasks of a JVM share a lane that is not fenced: it is only a producer. Twins have marks for each lane. */
+  boolean isShared() {
+    return fence == null && !twins;
+  }
+
   /** The producer's options. */
   Properties properties() {
     Properties all = new Properties();

@@ -28,8 +28,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * records are visible to readers. The options are those of {@link LaneSettings#of}; `job` numbers the jobs of an
  * incarnation from 1.
  *
- * <p>Each task of a fenced writer has a {@link Lane}. All tasks of a JVM share one if it is not fenced: then a lane is
- * only a producer.
+ * <p>Each task of a fenced writer has a {@link Lane}, and the tasks of others share one.
  */
 public final class LaneSink implements TableProvider {
   @Override
@@ -40,6 +39,11 @@ public final class LaneSink implements TableProvider {
   @Override
   public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
     return new Topic(schema);
+  }
+
+  /** Returns the writers of a job with these options. */
+  static DataWriterFactory writers(Map<String, String> options) {
+    return new Tasks(LaneSettings.of(options), Long.parseLong(options.get("job")));
   }
 
   private record Topic(StructType columnsOfNone) implements SupportsWrite {
@@ -60,8 +64,7 @@ public final class LaneSink implements TableProvider {
 
     @Override
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-      Map<String, String> options = new HashMap<>(info.options().asCaseSensitiveMap());
-      Job job = new Job(new Tasks(LaneSettings.of(options), Long.parseLong(options.get("job"))));
+      Job job = new Job(writers(new HashMap<>(info.options().asCaseSensitiveMap())));
       return new WriteBuilder() {
         @Override
         public Write build() {
@@ -76,7 +79,7 @@ public final class LaneSink implements TableProvider {
     }
   }
 
-  private record Job(Tasks tasks) implements BatchWrite {
+  private record Job(DataWriterFactory tasks) implements BatchWrite {
     @Override
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
       return tasks;
@@ -97,7 +100,7 @@ public final class LaneSink implements TableProvider {
   private record Tasks(LaneSettings settings, long job) implements DataWriterFactory {
     @Override
     public DataWriter<InternalRow> createWriter(int number, long task) {
-      return new Task(Lanes.take(settings, settings.fence == null ? 0 : number, job), settings.headerKey);
+      return new Task(Lanes.take(settings, settings.isShared() ? 0 : number, job), settings.headerKey);
     }
   }
 

@@ -15,7 +15,7 @@ import org.apache.spark.broadcast.Broadcast;
 final class ViewReceiver {
   private static final long LOOK_MS = 10;
 
-  /** Null in a JVM that is no executor with {@link ViewsPlugin}. */
+  /** Null in a JVM that is no executor with {@link ClusterPlugin}. */
   private static volatile PluginContext driver;
   private static long known = -1;
 

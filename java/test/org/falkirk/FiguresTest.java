@@ -11,12 +11,12 @@ public final class FiguresTest {
 
     public void aResultIsMeasuredFromItsRecord() {
         Figures figures = Figures.of("measured-a");
-        Check.equal(Figures.note(UTF8String.fromString("measured-a"), 0, 2, 40, 1_000_000_000L), 40L);
-        Check.equal(figures.arrivedMs(header("0.2.40")), 1_000_000L);
-        Check.equal(figures.arrivedMs(header("0.2.40.5.1")), 1_000_000L); // one of several results
-        figures.published("out", figures.arrivedMs(header("0.2.40")), 1_000_003);
-        figures.published("out", figures.arrivedMs(header("0.2.40")), 999_000); // another clock
-        figures.published("out", figures.arrivedMs(header("0.2.40")), 2_000_000);
+        Check.equal(Figures.note(UTF8String.fromString("measured-a"), 0, 2, 40, 1_000_000_000L, false), 40L);
+        Check.equal(figures.cause(header("0.2.40")), 1_000_000L);
+        Check.equal(figures.cause(header("0.2.40.5.1")), 1_000_000L); // one of several results
+        figures.published("out", figures.cause(header("0.2.40")), 1_000_003);
+        figures.published("out", figures.cause(header("0.2.40")), 999_000); // another clock
+        figures.published("out", figures.cause(header("0.2.40")), 2_000_000);
         figures.published("out", -1, 5);
         String counts = "[1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]";
         Check.equal(
@@ -26,41 +26,51 @@ public final class FiguresTest {
 
     public void aPairIsMeasuredFromTheLaterOfItsRecords() {
         Figures figures = Figures.of("joined");
-        Figures.joined("joined", true);
+        figures.joined(true);
         figures.arrived(0, 2, 40, 5_000);
         figures.arrived(1, 2, 40, 7_000); // the same place in the other source
         figures.arrived(1, 0, 9, 4_000);
-        Check.equal(figures.arrivedMs(header("0.2.40.0.0")), 5_000L); // without a partner
-        Check.equal(figures.arrivedMs(header("1.2.40.0.0")), 7_000L);
-        Check.equal(figures.arrivedMs(header("0.2.40.3.40")), 7_000L);
-        Check.equal(figures.arrivedMs(header("0.2.40.1.9")), 5_000L);
-        Check.equal(figures.arrivedMs(header("0.2.40.1.9.8.7")), 5_000L); // sub-indexes follow
-        Check.equal(figures.arrivedMs(header("0.5.1.1.9")), 4_000L); // only one is still kept
+        Check.equal(figures.cause(header("0.2.40.0.0")), 5_000L); // without a partner
+        Check.equal(figures.cause(header("1.2.40.0.0")), 7_000L);
+        Check.equal(figures.cause(header("0.2.40.3.40")), 7_000L);
+        Check.equal(figures.cause(header("0.2.40.1.9")), 5_000L);
+        Check.equal(figures.cause(header("0.2.40.1.9.8.7")), 5_000L); // sub-indexes follow
+        Check.equal(figures.cause(header("0.5.1.1.9")), 4_000L); // only one is still kept
+    }
+
+    public void aPairIsNotMeasuredIfAnotherExecutorMayHaveReadItsLaterRecord() {
+        Figures figures = new Figures(true);
+        figures.joined(true);
+        figures.arrived(0, 2, 40, 5_000);
+        Check.equal(figures.cause(header("0.2.40.3.40")), -1L);
+        figures.arrived(1, 2, 40, 7_000);
+        Check.equal(figures.cause(header("0.2.40.3.40")), 7_000L);
+        Check.that(figures.cause(header("0.2.41.0.0")) < -1, "a result of one record waits for its sample");
     }
 
     public void aRecordOfAUnionIsMeasuredFromItself() {
         Figures figures = Figures.of("union");
         figures.arrived(0, 2, 40, 5_000);
         figures.arrived(1, 2, 40, 7_000);
-        Check.equal(figures.arrivedMs(header("0.2.40.3.40")), 5_000L); // its sub-indexes name no partner
-        Figures.joined("union", true);
-        Check.equal(figures.arrivedMs(header("0.2.40.3.40")), 7_000L);
-        Figures.joined("union", false); // its next query
-        Check.equal(figures.arrivedMs(header("0.2.40.3.40")), 5_000L);
+        Check.equal(figures.cause(header("0.2.40.3.40")), 5_000L); // its sub-indexes name no partner
+        figures.joined(true);
+        Check.equal(figures.cause(header("0.2.40.3.40")), 7_000L);
+        figures.joined(false); // its next query
+        Check.equal(figures.cause(header("0.2.40.3.40")), 5_000L);
     }
 
     public void aRecordThatIsNotKeptIsNotMeasured() {
         Figures figures = Figures.of("kept");
-        Check.equal(figures.arrivedMs(header("0.0.0")), -1L);
+        Check.equal(figures.cause(header("0.0.0")), -1L);
         figures.arrived(0, 0, 17, 5_000);
-        Check.equal(figures.arrivedMs(header("0.0.17")), 5_000L);
-        Check.equal(figures.arrivedMs(header("0.0.18")), -1L);
-        Check.equal(figures.arrivedMs(header("0.1.17")), -1L);
+        Check.equal(figures.cause(header("0.0.17")), 5_000L);
+        Check.equal(figures.cause(header("0.0.18")), -1L);
+        Check.equal(figures.cause(header("0.1.17")), -1L);
         figures.arrived(0, 0, 17 + Figures.KEPT, 6_000); // takes the slot
-        Check.equal(figures.arrivedMs(header("0.0.17")), -1L);
-        Check.equal(figures.arrivedMs(header("0.0." + (17 + Figures.KEPT))), 6_000L);
+        Check.equal(figures.cause(header("0.0.17")), -1L);
+        Check.equal(figures.cause(header("0.0." + (17 + Figures.KEPT))), 6_000L);
         Figures.forgetArrivals("kept");
-        Check.equal(figures.arrivedMs(header("0.0." + (17 + Figures.KEPT))), -1L);
+        Check.equal(figures.cause(header("0.0." + (17 + Figures.KEPT))), -1L);
     }
 
     public void theGreatestOffsetOfEachPartitionIsToldUntilItIsForgotten() {
@@ -80,7 +90,7 @@ public final class FiguresTest {
         Figures figures = Figures.of("other");
         figures.arrived(0, 0, 0, 5_000);
         for (String text : new String[] {"", "/", "a/b", "a/1/", "a/1/0", "a/1/0.0", "a/1/0.0/0"}) {
-            Check.equal(figures.arrivedMs(text.getBytes(StandardCharsets.US_ASCII)), -1L);
+            Check.equal(figures.cause(text.getBytes(StandardCharsets.US_ASCII)), -1L);
         }
     }
 
