@@ -34,6 +34,13 @@ def send_and_wait(machines: Machines, application: Application) -> None:
     application.wait(machines.are_all_there, START_S, lambda: f"{machines.sent} results")
 
 
+def resume(suspended: list[psutil.Process]) -> None:
+    """Resume processes. The first of them that sees that another machine is the owner may end the others."""
+    for each in suspended:
+        with suppress(psutil.NoSuchProcess):
+            each.resume()
+
+
 def test_another_cluster_resumes_after_everything_was_killed(
     broker: Broker, postgres: Postgres, tag: str, tmp_path: Path
 ) -> None:
@@ -78,16 +85,13 @@ def test_a_former_owner_that_resumes_harms_nothing(
             with machines.application(2) as application:
                 send_and_wait(machines, application)
                 application.wait_next_commit()
-                for each in suspended:
-                    each.resume()
+                resume(suspended)
                 for _ in range(3):
                     send_and_wait(machines, application)
                     application.wait_next_commit()
                 application.kill()
         finally:
-            for each in suspended:
-                with suppress(psutil.NoSuchProcess):
-                    each.resume()
+            resume(suspended)
         with machines.application(3) as application:
             send_and_wait(machines, application)
         assert_each_count_once(machines)
