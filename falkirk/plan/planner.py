@@ -92,7 +92,7 @@ def _plan(
         if any(region.name == batch.name for batch in planner.batches.planned):
             raise NAME_TAKEN_REGION.error(where=region.where, name=region.name)
     regions, batches = tuple(planner.regions), as_direct(planner.regions, planner.batches.planned, session)
-    check_home(app, regions, batches, session)
+    check_home(app, batches, session)
     return Plan(
         application=app.name,
         regions=regions,

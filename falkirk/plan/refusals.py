@@ -19,7 +19,6 @@ from falkirk.errors.conditions.plan import (
 )
 from falkirk.plan.batch import Batch
 from falkirk.plan.python_steps import PYTHON_STEPS, invalid_step
-from falkirk.plan.region import Region
 from falkirk.spark_setup.spark import writes_elsewhere
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.aggregates import aggregates_of
@@ -61,15 +60,15 @@ def check_live_step(before: Frame, step: Step, had: Counter[str], has: Counter[s
             raise invalid_step(step, "the current time can't stand inside an aggregate", instead)
 
 
-def check_home(app: Application, regions: Iterable[Region], batches: Iterable[Batch], session: SparkSession) -> None:
+def check_home(app: Application, batches: Iterable[Batch], session: SparkSession) -> None:
     """Refuse units whose files can't be in an object store. Raises: DefinitionError: `HOME_UNSUITABLE`."""
     if app.data is None or not writes_elsewhere(session):
         return
-    # Tasks on other machines do not see the folder of the driver, where these write their states.
-    looping = (batch for batch in batches if batch.notes)
-    for what, units in (("is a live region on a cluster", regions), ("is an iteration on a cluster", looping)):
-        for unit in units:
-            raise HOME_UNSUITABLE.error(where=unit.where, unit=unit.name, home=app.data, what=what)
+    for batch in (batch for batch in batches if batch.notes):
+        # Its tasks search in files on their machine, and others do not see the folder of the driver's.
+        raise HOME_UNSUITABLE.error(
+            where=batch.where, unit=batch.name, home=app.data, what="is an iteration on a cluster"
+        )
 
 
 def check_not_files(app: Application, name: str, where: object) -> None:

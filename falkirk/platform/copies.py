@@ -32,10 +32,10 @@ def measure(file: Path) -> tuple[int, int]:
         return copy_parts(opened, lambda part: None)
 
 
-def has_content(file: Path, size: int, checksum: int) -> bool:
-    """Return whether a file is there and has a size and a CRC-32."""
+def has_content(file: Path, size: int, checksum: int | None) -> bool:
+    """Return whether a file is there and has a size and a CRC-32. If the CRC-32 is not known (None), nobody can say."""
     try:
-        return file.stat().st_size == size and measure(file) == (size, checksum)
+        return checksum is not None and file.stat().st_size == size and measure(file) == (size, checksum)
     except FileNotFoundError:
         return False
 
@@ -50,9 +50,12 @@ def write_copy(file: Path, copy: Callable[[BinaryIO], tuple[int, int]], *, durab
         return copy(opened)
 
 
-def require_content(found: tuple[int, int], wanted: tuple[int, int], where: object) -> None:
-    """Refuse a copy with another content. Args: found, wanted: size and CRC-32. Raises: HomeError: `STATE_DAMAGED`."""
+def require_content(found: tuple[int, int], wanted: tuple[int, int | None], where: object) -> None:
+    """Refuse a copy with another content.
+
+    Args: found, wanted: size and CRC-32; None: only the size is compared. Raises: HomeError: `STATE_DAMAGED`.
+    """
     if found[0] != wanted[0]:
         raise damaged(f"a file has {found[0]} bytes and was written with {wanted[0]}.", where, file=str(where))
-    if found != wanted:
+    if wanted[1] not in (None, found[1]):
         raise damaged("a file does not have the content that was written.", where, file=str(where))

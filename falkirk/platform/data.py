@@ -78,11 +78,11 @@ class DataPath(ABC):
         """
 
     @abstractmethod
-    def copy_to(self, file: Path, size: int, checksum: int) -> None:
+    def copy_to(self, file: Path, size: int, checksum: int | None) -> None:
         """Write a local file with the content of this one: after a crash it has all of it, or is not there.
 
-        Args: size, checksum: as of `copy_from`. Raises: HomeError: `STATE_DAMAGED`: this file has other content, or is
-            missing.
+        Args: size, checksum: as of `copy_from`; None: only the size is compared. Raises: HomeError: `STATE_DAMAGED`:
+            this file has other content, or is missing.
         """
 
     @abstractmethod
@@ -90,8 +90,15 @@ class DataPath(ABC):
         """Delete a file. A missing one is deleted already."""
 
     @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes in bytes of all files in this folder, by their paths in it, sorted by path.
+
+        In an object store, a listing may lag.
+        """
+
     def listed(self) -> list[str]:
-        """Return the paths in this folder of all files in it, by name. In an object store, a listing may lag."""
+        """Return the paths of `sizes`."""
+        return [*self.sizes()]
 
     @abstractmethod
     def write(self, writer: "DataFrameWriter") -> None:

@@ -82,7 +82,7 @@ class LocalData(DataPath):
         with open(file, "rb") as source:
             return write_copy(self.local, lambda to: copy_parts(source, to.write), durable=True)
 
-    def copy_to(self, file: Path, size: int, checksum: int) -> None:
+    def copy_to(self, file: Path, size: int, checksum: int | None) -> None:
         """See DataPath."""
 
         def copy(to: BinaryIO) -> tuple[int, int]:
@@ -100,9 +100,9 @@ class LocalData(DataPath):
         """See DataPath."""
         self.local.unlink(missing_ok=True)
 
-    def listed(self) -> list[str]:
+    def sizes(self) -> dict[str, int]:
         """See DataPath."""
-        return [*self.files()]
+        return self.files()
 
     def write(self, writer: "DataFrameWriter") -> None:
         """See DataPath."""

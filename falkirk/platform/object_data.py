@@ -233,7 +233,7 @@ class ObjectData(DataPath):
         with open(file, "rb"):  # a missing one is no fault of the object store
             return self._ask(lambda: self._write_from(file))
 
-    def copy_to(self, file: Path, size: int, checksum: int) -> None:
+    def copy_to(self, file: Path, size: int, checksum: int | None) -> None:
         """See DataPath."""
 
         def copy(to: BinaryIO) -> tuple[int, int]:
@@ -251,11 +251,12 @@ class ObjectData(DataPath):
         with suppress(FileNotFoundError):
             self._ask(lambda: self._system.delete_file(self.key))
 
-    def listed(self) -> list[str]:
+    def sizes(self) -> dict[str, int]:
         """See DataPath."""
         every = FileSelector(self.key, allow_not_found=True, recursive=True)
         found = self._ask(lambda: self._system.get_file_info(every))
-        return sorted(each.path.removeprefix(f"{self.key}/") for each in found if each.type is FileType.File)
+        sizes = {each.path.removeprefix(f"{self.key}/"): each.size for each in found if each.type is FileType.File}
+        return dict(sorted(sizes.items()))
 
     def write(self, writer: "DataFrameWriter") -> None:
         """See DataPath."""

@@ -33,6 +33,8 @@ REQUESTS = 24
 #: Three checkpoints of the live region have about so many.
 LIVE_REQUESTS = 30
 LEASE = ("--wait", "--lease", "6")
+#: Two executors in JVMs of their own.
+CLUSTER = ("--master", "local-cluster[2,4,1024]")
 #: Longer than each client waits: Hadoop's gives up after some 80 s, and pyarrow's after 50 s.
 OUTAGE_S = 90.0
 #: The server is killed at these requests that change data.
@@ -64,13 +66,14 @@ class Strike:
 class Machines:
     """Runs an application on one machine after another, with one broker, database and object store.
 
-    Args: file: of the application. Attributes: events, out: its topics. sent: the number of records sent.
+    Args: file: of the application. options: of `falkirk run`. Attributes: events, out: its topics. sent: the number of
+        records sent.
     """
 
-    def __init__(self, file: str, broker: Broker, postgres: Postgres, tag: str, folder: Path) -> None:
+    def __init__(self, file: str, broker: Broker, postgres: Postgres, tag: str, folder: Path, *options: str) -> None:
         self.wire, self.objects, self.sent = Wire(bootstrap=broker.bootstrap, tag=tag), ObjectStore(), 0
         self.events, self.out = self.wire.topic("events", 1), self.wire.topic("out", 1)
-        self._file, self._folder = file, folder
+        self._file, self._folder, self._options = file, folder, (*LEASE, *options)
         names = {"EVENTS": self.events, "OUT": self.out, "DATA": f"s3a://{BUCKET}/{tag}", "STORE": postgres.url()}
         self._environment = {**names, **self.objects.environment}
 
@@ -86,7 +89,7 @@ class Machines:
     def application(self, number: int) -> Application:
         """Return the application on the machine of this number."""
         home = self._folder / f"machine-{number}"
-        return Application(APPS / self._file, self.wire.bootstrap, home, self._environment, *LEASE)
+        return Application(APPS / self._file, self.wire.bootstrap, home, self._environment, *self._options)
 
     def is_struck(self, application: Application, strike: Strike) -> bool:
         """Send input until a strike; without one, return whether all results are there."""
@@ -131,15 +134,19 @@ def test_every_result_of_batches_is_there_once_after_a_kill_at_any_request(
     assert_each_once(machines.wire.rows(machines.out), machines.sent)
 
 
-@pytest.mark.parametrize("file", ["live_objects.py", "object_twins.py"])
+@pytest.mark.parametrize(
+    ("file", "options"),
+    [("live_objects.py", ()), ("object_twins.py", ()), ("live_objects.py", CLUSTER)],
+    ids=["one machine", "twins", "cluster"],
+)
 def test_every_count_of_a_live_region_is_there_once_after_a_kill_at_any_request(
-    broker: Broker, postgres: Postgres, tag: str, tmp_path: Path, file: str
+    broker: Broker, postgres: Postgres, tag: str, tmp_path: Path, file: str, options: tuple[str, ...]
 ) -> None:
     """A kill comes during the upload of a checkpoint, after it and before its record, or during a deletion.
 
-    Input arrives all the time, until all strikes are done.
+    On a cluster, executors upload. Input arrives all the time, until all strikes are done.
     """
-    machines = Machines(file, broker, postgres, tag, tmp_path)
+    machines = Machines(file, broker, postgres, tag, tmp_path, *options)
     machines.strike_each(LIVE_REQUESTS, 7, machines.is_struck)
     assert_each_count_once(machines)
 

@@ -20,6 +20,6 @@ HOME_UNSUITABLE = Condition(
     "HOME_UNSUITABLE",
     DefinitionError,
     "{unit!r} {what}, and its files can't be in the object store of the home {home}.",
-    hint="Use a home on a file system for this application. In an object store there can be batches "
-    "(fk.Eager()), and on one machine (a master local[n]) iterations and live regions.",
+    hint="Use a home on a file system for this application, or one machine (a master local[n]). On a cluster, "
+    "there can be live regions and batches without iterations in an object store.",
 )

@@ -35,14 +35,14 @@ class StateFile:
     """A state file in an object store.
 
     Args: path: in Spark's checkpoint. folder: of the object, in the folder of the region. size, checksum: of its
-        content, in bytes and as CRC-32. first: the oldest checkpoint that has it. gone: the oldest one after that
-        without it; None: the newest has it.
+        content, in bytes and as CRC-32; None: an executor has written it, and only its size is known. first: the
+        oldest checkpoint that has it. gone: the oldest one after that without it; None: the newest has it.
     """
 
     path: str
     folder: str
     size: int
-    checksum: int
+    checksum: int | None
     first: BatchId
     gone: BatchId | None = None
 
@@ -149,8 +149,8 @@ def _file(row: Any) -> StateFile:
     try:
         folder, size, checksum, gone = load(row.content)
         return StateFile(
-            path=str(row.name), folder=str(folder), size=int(size), checksum=int(checksum), first=BatchId(row.number),
-            gone=None if gone is None else BatchId(int(gone)),
+            path=str(row.name), folder=str(folder), size=int(size), first=BatchId(row.number),
+            checksum=None if checksum is None else int(checksum), gone=None if gone is None else BatchId(int(gone)),
         )  # fmt: skip
     except (TypeError, ValueError) as error:
         raise DamagedValue(f"{row.content!r:.80} is no state file") from error

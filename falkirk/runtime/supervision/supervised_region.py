@@ -172,7 +172,7 @@ class SupervisedRegion(Supervised):
         status.error = condition_of(error if fatal is None else fatal)
         reason = shown_reason(error)
         cause = cause_of(error, was_lost=self._was_lost())
-        if (found := damage_of(error, self._context.home.checkpoint(self.name)) or self._damage(cause)) is not None:
+        if (found := damage_of(error, live.files.location) or self._damage(cause)) is not None:
             # Before the region ends: if the store is away, this raises, and the next poll repeats everything.
             live.distrust_checkpoints(found.first, found.reason)
         live.end(reason if fatal is None else f"{fatal.condition}: {fatal.message}")
@@ -193,7 +193,8 @@ class SupervisedRegion(Supervised):
         opening = self.live.opening
         if opening is None or cause not in (Cause.OWN, Cause.CONNECTION):
             return None
-        return damage_of_state(self._context.session, self._context.home.checkpoint(self.name), opening.restored_batch)
+        session, logs = self._context.session, self._context.home.checkpoint(self.name)
+        return damage_of_state(session, logs, opening.restored_batch, self.live.files)
 
     def count_failure(self, reason: str) -> None:
         """See Supervised."""

@@ -58,8 +58,8 @@ class Counting:
         await_one(
             query,
             lambda: (
-                (numbers := region._files.numbers())
-                and region._files.end_offsets(numbers[-1], region.logs.sources[0]).get(0, 0) >= due
+                (numbers := region.files.numbers())
+                and region.files.end_offsets(numbers[-1], region.logs.sources[0]).get(0, 0) >= due
             ),
             "a checkpoint in the object store",
         )

@@ -101,7 +101,7 @@ class Live:
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         return tuple(self._checkpoints)
 
-    twin = None
+    twin, files = None, SimpleNamespace(location="")
 
     def failure(self) -> Exception | None:
         return self.error

@@ -26,6 +26,7 @@ WORKING_COPY = {
     "falkirk.runtime.spark.live.kept", "falkirk.runtime.spark.live.query",
     "falkirk.runtime.spark.live.shared_checkpoints", "falkirk.runtime.spark.live.state_files",
     "falkirk.runtime.spark.live.triage", "falkirk.runtime.spark.live.twin", "falkirk.runtime.spark.live.warming",
+    "falkirk.runtime.spark.live.written_checkpoints",
 }  # fmt: skip
 #: Modules for the files of iterations in the folder of their tasks. With a home in an object store, that folder is a
 #: working copy: `loop_files` alone copies it, through the port.

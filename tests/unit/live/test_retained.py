@@ -103,7 +103,7 @@ def test_a_region_that_may_delete_nothing_forgets_what_spark_may_delete() -> Non
         cast(Any, SimpleNamespace(name="r")),
         cast(Any, SimpleNamespace(keep_tails=lambda *_: None)),
     )
-    live._files = cast(
+    live.files = cast(
         Any, SimpleNamespace(set_aside=lambda batches, newest, retain: aside.append((batches, newest, retain)))
     )
     live._checkpoints = tuple(cast(Any, SimpleNamespace(number=n)) for n in (1, 2, 4, 6, 8))
@@ -121,7 +121,7 @@ def test_positions_of_outputs_do_not_accumulate_meanwhile(store: Store, monkeypa
     live, asked, keep = LiveRegion.__new__(LiveRegion), list[Any](), store.keep_tails
     live.retain, live._only, live._tails_of, live._checkpoints, live._store = RETAINED, (), (), (), store
     live.logs = cast(Any, SimpleNamespace(name="r"))
-    live._files = cast(Any, SimpleNamespace(set_aside=lambda *batches, **named: None))
+    live.files = cast(Any, SimpleNamespace(set_aside=lambda *batches, **named: None))
 
     def keep_tails(name: str, batches: Any) -> None:
         asked.append(batches)

@@ -48,7 +48,7 @@ class Live:
     """A region whose query always ends at once with the same error."""
 
     region, ready_at_s, observations = SimpleNamespace(name="counts", where=None), 0.0, None
-    opening = None
+    opening, files = None, SimpleNamespace(location="")
 
     def __init__(self, error: Exception) -> None:
         self.error = error

@@ -114,7 +114,7 @@ def region_of(folder: Path, store: Store, restored: int) -> LiveRegion:
     live.logs = cast(Any, SimpleNamespace(name="counts", source="pages", sources=("pages",), output="counts", views=()))
     live.region = cast(Any, SimpleNamespace(name="counts"))
     live._store, live._checkpoint, live.damaged, live.query = store, folder, set(), None
-    live._files = LocalCheckpoints(folder, "pages")
+    live.files = LocalCheckpoints(folder, "pages")
     live.opening = cast(Any, SimpleNamespace(restored_batch=restored))
     first = {"pages": {0: 0, 1: 0}}
     live._place = cast(Any, SimpleNamespace(topics=SimpleNamespace(first_positions=lambda topic: {0: 0, 1: 0})))

@@ -28,7 +28,7 @@ def region_of(saved: BatchId, recorded: list[Any]) -> LiveRegion:
     region.region, region.logs = SimpleNamespace(name="counts", dead_letter_topic=OUT), SimpleNamespace(sources=(IN,))
     region._context = SimpleNamespace(topics=SimpleNamespace(end_positions=lambda name: {0: Offset(99)}))
     region._outputs, region.letters = SimpleNamespace(names=(OUT,)), SimpleNamespace(count=lambda ends: 0)
-    region._files = SimpleNamespace(save=lambda last: saved, end_offsets=end_offsets)
+    region.files = SimpleNamespace(save=lambda last: saved, end_offsets=end_offsets)
     region._checkpoint, region._reached, region._unsaved = None, {}, BatchId(9)
     region._take_in = lambda last: None
     region.twin = SimpleNamespace(proven=proven, update=lambda last: None)

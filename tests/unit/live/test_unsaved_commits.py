@@ -33,7 +33,7 @@ def region(tmp_path: Path) -> LiveRegion:
     live._context = cast(Any, SimpleNamespace(topics=topics, clock=time))
     live.letters = cast(Any, SimpleNamespace(count=lambda ends: None))
     live.opening = cast(Any, SimpleNamespace(incarnation=1, restored_batch=1))
-    live._files = cast(
+    live.files = cast(
         Any,
         SimpleNamespace(
             save=lambda last: SAVED, numbers=lambda: tuple(range(SAVED + 1)), damage=lambda batch: None,
@@ -69,7 +69,7 @@ def test_a_region_whose_checkpoints_wait_for_the_object_store_does_not_hang(regi
 
 def test_a_checkpoint_that_can_not_be_fetched_is_not_tried_again(region: LiveRegion) -> None:
     """The region stays dead, so the next turn restores an older one."""
-    assert checkpoint_files.restore_while(region._files, SAVED, lambda: None) == "a file is missing."
+    assert checkpoint_files.restore_while(region.files, SAVED, lambda: None) == "a file is missing."
     region._ends = {}
     region.start(CheckpointNumber(SAVED))
     assert region._store.distrusted("counts") == {SAVED}

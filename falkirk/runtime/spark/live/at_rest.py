@@ -18,6 +18,7 @@ from falkirk.runtime.spark.live.checkpoint import last_committed_batch
 from falkirk.runtime.spark.live.checkpoint_files import CheckpointFiles, LocalCheckpoints
 from falkirk.runtime.spark.live.epochs_read import EpochsRead, as_positions
 from falkirk.runtime.spark.live.shared_checkpoints import SharedCheckpoints
+from falkirk.runtime.spark.live.written_checkpoints import WrittenCheckpoints
 from falkirk.runtime.spark.outputs import Outputs, newest_serving
 from falkirk.theory.delivery import SourcePartition, input_records
 from falkirk.theory.frontier import Frontier, OffsetFrontier
@@ -31,9 +32,12 @@ _NOTHING = BatchId(-1)
 
 
 class RegionAtRest:
-    """A region that does not run, as a RegionPort: `start` does nothing."""
+    """A region that does not run, as a RegionPort: `start` does nothing.
 
-    def __init__(self, logs: RegionLogs, place: Storage) -> None:
+    Args: on_cluster: as of `checkpoint_files`. Attributes: files: its checkpoints.
+    """
+
+    def __init__(self, logs: RegionLogs, place: Storage, *, on_cluster: bool = False) -> None:
         self.logs, self._place, self._store = logs, place, place.home.store
         self._checkpoint = place.home.checkpoint(logs.name)
         self._on_progress: Callable[[], None] = lambda: None
@@ -47,7 +51,7 @@ class RegionAtRest:
         self._only: tuple[BatchId, ...] = ()
         #: The kept checkpoints for which positions of the outputs were last dropped.
         self._tails_of: tuple[BatchId, ...] = ()
-        self._files = checkpoint_files(place.home, logs)
+        self.files = checkpoint_files(place.home, logs, on_cluster=on_cluster)
         self._epochs_read = EpochsRead(logs.name, self._store, logs.views)
 
     def health(self) -> Health:
@@ -64,16 +68,16 @@ class RegionAtRest:
         A command may read this while the application runs, and deletes checkpoints. Then it reads again.
         """
         while True:
-            before = self._files.places()
+            before = self.files.places()
             try:
                 return self._read_checkpoints()
             except (FileNotFoundError, SparkError):
-                self._files.refresh()
-                if self._files.places() == before:
+                self.files.refresh()
+                if self.files.places() == before:
                     raise
 
     def _read_checkpoints(self) -> tuple[Checkpoint, ...]:
-        committed = self._files.numbers()
+        committed = self.files.numbers()
         distrusted = self._store.distrusted(self.logs.name)
         trusted = [n for n in committed if n not in distrusted]
         batches = [n for n in trusted if self._is_whole(n)]
@@ -109,7 +113,7 @@ class RegionAtRest:
                 sent=OffsetFrontier.before(
                     {self.logs.output: newest_serving(tails, number).positions.get(self.logs.output, {})}
                 ),
-                made_at_s=None if number < 0 else self._files.made_at_s(number),
+                made_at_s=None if number < 0 else self.files.made_at_s(number),
             )
             for number, covered in read.items()
         )
@@ -119,7 +123,7 @@ class RegionAtRest:
         self._epochs_read.note(BatchId(last_committed_batch(self._checkpoint) + 1), epochs)
 
     def _is_whole(self, batch: BatchId) -> bool:
-        wrong = self._files.damage(batch)
+        wrong = self.files.damage(batch)
         if wrong is not None and batch not in self.damaged and self._is_there(batch):
             log.warning("%s: checkpoint %d is damaged (%s)", self.logs.name, batch, wrong)
             self.damaged.add(batch)
@@ -127,8 +131,8 @@ class RegionAtRest:
 
     def _is_there(self, batch: BatchId) -> bool:
         """Return whether nobody has deleted a checkpoint meanwhile."""
-        self._files.refresh()
-        return batch in self._files.numbers()
+        self.files.refresh()
+        return batch in self.files.numbers()
 
     def _start_offsets(self) -> Positions:
         record = self._store.region(self.logs.name)
@@ -138,7 +142,7 @@ class RegionAtRest:
         """Return, per partition of each source, the end of the records that a checkpoint covers."""
         if number < 0:
             return self._start_offsets()
-        return {topic: self._files.end_offsets(number, topic) for topic in self.logs.sources}
+        return {topic: self.files.end_offsets(number, topic) for topic in self.logs.sources}
 
     def _numbered(self, positions: Positions) -> dict[SourcePartition, Offset]:
         """Return positions by the numbers of their sources."""
@@ -146,7 +150,7 @@ class RegionAtRest:
 
     def rewind(self, number: CheckpointNumber) -> None:
         """See RegionPort."""
-        self._files.rewind(BatchId(number))
+        self.files.rewind(BatchId(number))
         self._only = self._tails_of = ()
 
     def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
@@ -155,7 +159,7 @@ class RegionAtRest:
         if batches != self._only:
             if not self._only or self._only[0] != batches[0]:
                 self._store.retain_from(self.logs.name, CheckpointNumber(batches[0]))
-            self._files.keep_only(batches)
+            self.files.keep_only(batches)
             self._keep_tails(batches)
             if self.logs.views:
                 self._epochs_read.keep_from(batches[0])
@@ -265,11 +269,15 @@ class RegionAtRest:
         return any(o >= covered.get(p, 0) for p, o in input_records(numbers, joined=is_joined))
 
 
-def checkpoint_files(home: Home, logs: RegionLogs) -> CheckpointFiles:
-    """Return the checkpoints of a region, where its home has them."""
+def checkpoint_files(home: Home, logs: RegionLogs, *, on_cluster: bool = False) -> CheckpointFiles:
+    """Return the checkpoints of a region, where its home has them.
+
+    Args: on_cluster: its query runs on executors that do not see the folders of the driver's machine.
+    """
     folder = home.checkpoint(logs.name)
     if home.is_shared:
-        return SharedCheckpoints(
+        kind = WrittenCheckpoints if on_cluster else SharedCheckpoints
+        return kind(
             logs.name, folder, home.data_of(logs.name), home.store, *logs.sources, may_delete=lambda: home.may_delete
         )
     return LocalCheckpoints(folder, *logs.sources)

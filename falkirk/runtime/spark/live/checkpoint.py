@@ -6,7 +6,7 @@ A commit names its state files, so Falkirk finds a missing file before Spark nee
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from falkirk.theory.offsets import offsets_from_json
 _VERSION = re.compile(r"v\d+")
 #: The name of an operator or a state file. Any other text could be a glob pattern or a path to another folder.
 _NAME = re.compile(r"[\w-]+")
+#: The suffixes of files with a state: the changes since another version, and a snapshot.
+_STATES = (".changelog", ".zip")
 
 
 def committed_batches(checkpoint: Path) -> tuple[BatchId, ...]:
@@ -61,10 +63,14 @@ def offsets_in(text: str, topic: LogId) -> Offsets:
     return offsets_from_json(content[topic])
 
 
-def damage(checkpoint: Path, batch: BatchId, *topics: LogId) -> str | None:
+def damage(
+    checkpoint: Path, batch: BatchId, *topics: LogId, states: Mapping[str, int] | None = None
+) -> str | None:  # fmt: skip
     """Return a description of the damage to the files of a committed batch, or None if no file is missing or torn.
 
     This checks only that the state files exist. Spark reads them and verifies their checksums.
+
+    Args: states: the sizes in bytes of the state files by their paths in the checkpoint; None: they are in its folder.
     """
     try:
         for topic in topics:
@@ -77,11 +83,26 @@ def damage(checkpoint: Path, batch: BatchId, *topics: LogId) -> str | None:
         stores = stores_of(checkpoint, batch)
     except ValueError:
         return f"commits/{batch} can't be read"
+    sizes = None if states is None else _by_store(states)
     for operator, partition, name in stores:
-        files = list((checkpoint / "state" / operator / str(partition)).glob(f"**/{batch + 1}_{name}.*"))
-        if not any(f.suffix in (".changelog", ".zip") and _size(f) for f in files):
+        root, version = f"state/{operator}/{partition}", f"{batch + 1}_{name}"
+        if not (_has_state(checkpoint / root, version) if sizes is None else sizes.get((root, version))):
             return f"the state of partition {partition} after batch {batch} is missing"
     return None
+
+
+def _has_state(folder: Path, version: str) -> bool:
+    return any(f.suffix in _STATES and _size(f) for f in folder.glob(f"**/{version}.*"))
+
+
+def _by_store(states: Mapping[str, int]) -> dict[tuple[str, str], int]:
+    """Return the sizes of files with a state, by the folder of their partition and the name without its suffix."""
+    return {
+        ("/".join(path.split("/")[:3]), path.rpartition("/")[2].removesuffix(suffix)): size
+        for path, size in states.items()
+        for suffix in _STATES
+        if size and path.endswith(suffix)
+    }
 
 
 def stores_of(checkpoint: Path, batch: BatchId) -> list[tuple[str, int, str]]:

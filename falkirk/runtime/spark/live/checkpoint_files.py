@@ -7,11 +7,15 @@ Spark writes a checkpoint into a folder of the driver's machine. With a home on 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from falkirk.platform.parallel import BackgroundCall
 from falkirk.runtime.spark.live import checkpoint
-from falkirk.runtime.spark.live.kept import KeptCheckpoints
+from falkirk.runtime.spark.live.kept import KeptCheckpoints, state_files
 from falkirk.theory.ids import BatchId, LogId, Offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _PROGRESS_S = 0.5
 
@@ -23,6 +27,21 @@ class CheckpointFiles(ABC):
     """
 
     waits_for: str = ""
+    #: The folder on the driver's machine with Spark's logs and, except on clusters, with its states.
+    _spark: Path
+
+    @property
+    def location(self) -> str:
+        """Where Spark's query has its checkpoint, after a restore."""
+        return str(self._spark)
+
+    @abstractmethod
+    def open(self, session: "SparkSession") -> None:
+        """Make the location known to a session, before a query begins there."""
+
+    def state_names(self, batch: BatchId) -> list[str]:
+        """Return the paths in the location of the state files that a checkpoint may have."""
+        return [str(path.relative_to(self._spark)) for path in state_files(self._spark)]
 
     @abstractmethod
     def places(self) -> object:
@@ -120,6 +139,9 @@ class LocalCheckpoints(CheckpointFiles):
     def damage(self, batch: BatchId) -> str | None:
         """See CheckpointFiles."""
         return checkpoint.damage(self._kept.folder(batch), batch, *self._topics)
+
+    def open(self, session: "SparkSession") -> None:
+        """See CheckpointFiles: executors see the folder."""
 
     def rewind(self, batch: BatchId) -> None:
         """See CheckpointFiles."""

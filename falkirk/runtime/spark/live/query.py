@@ -34,14 +34,15 @@ from falkirk.theory.offsets import PartitionRange
 class LiveQuery:
     """The query of one incarnation, before it is started. The former writers of the region are fenced.
 
-    Args: checkpoint: Spark's folder. retain: the number of checkpoints whose state Spark keeps. lanes: of the region.
-        losses: of executors, from before the start. role: distinguishes its name from those of the region's others.
+    Args: checkpoint: as of `begin_query`. retain: the number of checkpoints whose state Spark keeps. lanes: of the
+        region. losses: of executors, from before the start. role: distinguishes its name from those of the region's
+        others.
     """
 
     region: Region
     context: Context
     release: IncarnationConstants
-    checkpoint: Path
+    checkpoint: str
     retain: int
     lanes: RegionLanes
     losses: Losses
@@ -73,7 +74,9 @@ class LiveQuery:
         self, begin: Positions, restored: Positions, skips: tuple[PartitionRange, ...], checkpoint: Path
     ) -> StreamingQuery:
         """Start another query of the same incarnation. Args: checkpoint: its folder. See `start`, twin.py."""
-        return replace(self, checkpoint=checkpoint, retain=SPARE_BATCHES, role=".twin").start(begin, restored, skips)
+        return replace(self, checkpoint=str(checkpoint), retain=SPARE_BATCHES, role=".twin").start(
+            begin, restored, skips
+        )
 
     def _rows(self, begin: Positions, restored: Positions, skips: tuple[PartitionRange, ...]) -> DataFrame:
         region, context, raws = self.region, self.context, list[DataFrame]()
@@ -136,11 +139,14 @@ def foreach_writer(data: DataFrame, to: Any) -> Any:
     return data.select("topic", "partition", "key", "value", "header")._jdf.writeStream().foreach(to)
 
 
-def begin_query(session: SparkSession, writer: Any, checkpoint: Path, interval_s: float) -> StreamingQuery:
-    """Start a Real-time Mode query in the pool of live regions. Args: writer: as of `writing`."""
+def begin_query(session: SparkSession, writer: Any, checkpoint: str, interval_s: float) -> StreamingQuery:
+    """Start a Real-time Mode query in the pool of live regions.
+
+    Args: writer: as of `writing`. checkpoint: the location of Spark's checkpoint, see `CheckpointFiles`.
+    """
     jvm: Any = session._jvm
     trigger = jvm.org.apache.spark.sql.streaming.Trigger.RealTime(f"{round(interval_s * 1000)} milliseconds")
-    writer = writer.option("checkpointLocation", str(checkpoint)).outputMode("update").trigger(trigger)
+    writer = writer.option("checkpointLocation", checkpoint).outputMode("update").trigger(trigger)
     spark = session.sparkContext
     pool = spark.getLocalProperty("spark.scheduler.pool")
     spark.setLocalProperty("spark.scheduler.pool", LIVE_POOL)  # the query's own thread inherits it

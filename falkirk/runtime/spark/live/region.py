@@ -68,7 +68,7 @@ class LiveRegion(RegionAtRest):
         self, region: Region, context: Context, *, retain: int = SPARE_BATCHES,
         on_progress: Callable[[], None] = lambda: None, views: Callable[[], dict[LogId, EpochNumber]] = dict,
     ) -> None:  # fmt: skip
-        super().__init__(region.logs(), context)
+        super().__init__(region.logs(), context, on_cluster=writes_elsewhere(context.session))
         self.retain, self.region, self._context, self._on_progress = retain, region, context, on_progress
         self._views = views
         self.query: StreamingQuery | None = None
@@ -161,7 +161,7 @@ class LiveRegion(RegionAtRest):
         """
         assert self.opening is not None, "a region that was never started has loaded no checkpoint"
         restored = self.opening.restored_batch
-        for batch in self._files.numbers():
+        for batch in self.files.numbers():
             if (restored if first is None else first) <= batch <= restored:
                 log.warning("%s: checkpoint %d is damaged (%s)", self.region.name, batch, reason)
                 self._store.distrust(self.region.name, batch, reason)
@@ -174,7 +174,7 @@ class LiveRegion(RegionAtRest):
         Raises: HomeError, LogError, SparkError: no query was started.
         """
         region, context, batch = self.region, self._context, BatchId(number)
-        if (wrong := restore_while(self._files, batch, self._on_progress)) is not None:
+        if (wrong := restore_while(self.files, batch, self._on_progress)) is not None:
             log.warning("%s: checkpoint %d is damaged (%s)", region.name, batch, wrong)
             self._store.distrust(region.name, batch, wrong)
             return  # the next turn finds it dead, and restores an older one
@@ -262,10 +262,11 @@ class LiveRegion(RegionAtRest):
         return self._store.skipped_input(name)
 
     def _run(self, opening: Opening, record: RegionRecord, restored: Positions) -> StreamingQuery:
+        self.files.open(self._context.session)
         losses = Losses(self._context.session)
         self.observations = Observations(losses.any) if writes_elsewhere(self._context.session) else None
         query = LiveQuery(
-            region=self.region, context=self._context, release=opening.release, checkpoint=self._checkpoint,
+            region=self.region, context=self._context, release=opening.release, checkpoint=self.files.location,
             retain=self.retain, lanes=self._lanes, losses=losses,
         )  # fmt: skip
         discard(self._checkpoint)
@@ -289,7 +290,7 @@ class LiveRegion(RegionAtRest):
         assert self.letters is not None, "`prepare` makes it"
         self.letters.count(ends[self.region.dead_letter_topic])
         last = checkpoint.last_committed_batch(self._checkpoint)
-        saved = self._files.save(last)
+        saved = self.files.save(last)
         if self._reached and is_caught_up(self._reached, self._numbered(self._read(saved))):
             self._reached = {}
         if not self._reached:
@@ -305,7 +306,7 @@ class LiveRegion(RegionAtRest):
     def _take_in(self, last: BatchId) -> None:
         """Add the new checkpoints up to `last` to the result of `checkpoints`."""
         known = self._checkpoints[-1].number if self._checkpoints else -2
-        new = [n for n in self._files.numbers() if known < n <= last and self._is_whole(n)]
+        new = [n for n in self.files.numbers() if known < n <= last and self._is_whole(n)]
         if not new:
             return
         for topic in self.logs.sources:
@@ -349,7 +350,7 @@ class LiveRegion(RegionAtRest):
     def set_aside(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort. While the query runs, `checkpoints` returns no others: Spark may delete these at any time."""
         newest = BatchId(self._checkpoints[-1].number if self._checkpoints else -1)
-        self._files.set_aside([BatchId(number) for number in numbers], newest=newest, retain=self.retain)
+        self.files.set_aside([BatchId(number) for number in numbers], newest=newest, retain=self.retain)
         super().set_aside(numbers)
         left = tuple(p for p in self._checkpoints if p.number >= numbers[-1] or p.number in numbers)
         if len(left) < len(self._checkpoints):
@@ -362,12 +363,12 @@ class LiveRegion(RegionAtRest):
     @property
     def waits_for(self) -> str:
         """Why new checkpoints do not count yet; empty: nothing is wrong."""
-        return self._files.waits_for
+        return self.files.waits_for
 
     def checkpoint_age_s(self) -> float | None:
         """Return the time since the last commit in seconds, or None before the first commit."""
-        last = max(self._files.numbers(), default=None)
-        return None if last is None else self._context.clock.time() - self._files.made_at_s(last)
+        last = max(self.files.numbers(), default=None)
+        return None if last is None else self._context.clock.time() - self.files.made_at_s(last)
 
     def last_ended(self) -> str | None:
         """Return the reason why the last incarnation ended, or None if there was none or its end was not recorded."""
@@ -391,6 +392,6 @@ class LiveRegion(RegionAtRest):
             self.query.stop()
         except (PySparkException, *JVM_ERRORS) as error:  # the JVM may have died
             log.warning("%s: the query could not be stopped: %s", self.region.name, first_line(error))
-        self._files.finish(checkpoint.last_committed_batch(self._checkpoint))
+        self.files.finish(checkpoint.last_committed_batch(self._checkpoint))
         self._store.end_incarnation(self.region.name, self.opening.incarnation, ended=reason, unsafe=unsafe)
         self.query = None

@@ -21,11 +21,12 @@ import logging
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.conditions.spark import CHECKPOINT_DAMAGED
@@ -38,6 +39,9 @@ from falkirk.runtime.spark.live.checkpoint_files import CheckpointFiles
 from falkirk.runtime.spark.live.kept import state_files, state_version
 from falkirk.theory.ids import BatchId, LogId, Offsets
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 log = logging.getLogger("falkirk")
 
 #: The file with Spark's identity of a query. Spark refuses a checkpoint without it.
@@ -49,12 +53,16 @@ _SST = ".sst"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Uploaded:
-    """A checkpoint whose files are in the object store, but which is not recorded. Args: as of `record_copy`."""
+class UploadedCheckpoint:
+    """A checkpoint whose files are in the object store, but which is not recorded.
+
+    Args: copy, added, gone: as of `record_copy`. hidden: see WrittenCheckpoints.
+    """
 
     copy: CheckpointCopy
     added: tuple[StateFile, ...]
     gone: tuple[StateFile, ...]
+    hidden: tuple[str, ...] = ()
 
 
 class SharedCheckpoints(CheckpointFiles):
@@ -78,7 +86,7 @@ class SharedCheckpoints(CheckpointFiles):
         self._sent: dict[str, StateFile] = {}
         #: Whether this incarnation has deleted, or deletes, what former ones left.
         self._is_swept = False
-        self._upload: BackgroundCall[_Uploaded] | None = None
+        self._upload: BackgroundCall[UploadedCheckpoint] | None = None
         #: The recorded checkpoints, from a restore on: only this process, as the owner, changes them.
         self._copies: dict[BatchId, CheckpointCopy] | None = None
 
@@ -118,6 +126,9 @@ class SharedCheckpoints(CheckpointFiles):
         """See CheckpointFiles. It was whole when it was recorded, and a restore compares each file."""
         return None
 
+    def open(self, session: "SparkSession") -> None:
+        """See CheckpointFiles: tasks are in the driver's process, and see the folder."""
+
     def rewind(self, batch: BatchId) -> None:
         """See CheckpointFiles."""
         self._upload = self._copies = None  # an upload that still runs will not be recorded
@@ -143,11 +154,18 @@ class SharedCheckpoints(CheckpointFiles):
     # -- restoring ----------------------------------------------------------------------------------------------------
 
     def restore(self, batch: BatchId) -> str | None:
-        """See CheckpointFiles. The working copy has exactly the files of the checkpoint after that."""
+        """See CheckpointFiles."""
         self._upload, self._own, self._sent, self._is_swept = None, secrets.token_hex(4), {}, False
         self._files = {(file.path, file.first): file for file in self._store.state_files(self._name)}
         self._copies, self.waits_for = self._store.checkpoint_copies(self._name), ""
         self._store.require_charge()
+        return self._begin(batch)
+
+    def _begin(self, batch: BatchId) -> str | None:
+        """Begin an incarnation with a checkpoint, or without one (-1). Returns, raises: as `copy_to`.
+
+        The working copy has exactly the files of the checkpoint after that.
+        """
         return self.copy_to(self._spark, batch)
 
     def copy_to(self, folder: Path, batch: BatchId) -> str | None:
@@ -169,10 +187,7 @@ class SharedCheckpoints(CheckpointFiles):
             in_parallel([partial(self._fetch, folder / path, file) for path, file in wanted.items()])
         except HomeError as error:
             return error.message
-        for name, text in texts.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).with_name(f".{(folder / name).name}.crc").unlink(missing_ok=True)
-            (folder / name).write_text(text)
+        write_logs(folder, texts)
         return checkpoint.damage(folder, batch, *self._topics)
 
     def _fetch(self, path: Path, file: StateFile) -> None:
@@ -235,7 +250,7 @@ class SharedCheckpoints(CheckpointFiles):
             while self.save(last) < last and self._upload is not None and (left_s := until_s - time.monotonic()) > 0:
                 self._upload.wait(left_s)
 
-    def _take(self, upload: BackgroundCall[_Uploaded]) -> None:
+    def _take(self, upload: BackgroundCall[UploadedCheckpoint]) -> None:
         try:
             done = upload.result()
         except (StoreError, FileNotFoundError) as error:
@@ -247,7 +262,11 @@ class SharedCheckpoints(CheckpointFiles):
                 log.warning("%s: checkpoints wait for the object store: %s", self._name, error.message)
                 self.waits_for = f"checkpoints wait for the object store: {error.message}"
             return
-        self._store.record_copy(self._name, done.copy, done.added, done.gone)  # after an error: again with the same
+        self._record(done)
+
+    def _record(self, done: UploadedCheckpoint) -> None:
+        """Record a checkpoint. Raises: StoreError: the next call tries again with the same one."""
+        self._store.record_copy(self._name, done.copy, done.added, done.gone)
         for file in done.gone:
             self._files[file.path, file.first] = replace(file, gone=done.copy.batch)
         for file in done.added:
@@ -261,7 +280,7 @@ class SharedCheckpoints(CheckpointFiles):
 
     def _upload_of(
         self, batch: BatchId, known: dict[str, StateFile], sent: dict[str, StateFile], own: str
-    ) -> _Uploaded:  # fmt: skip
+    ) -> UploadedCheckpoint:  # fmt: skip
         """Upload the files that the object store lacks. Runs in another thread.
 
         Spark writes an SST file in place, and then the snapshot that names it. So SST files are listed after the
@@ -271,21 +290,24 @@ class SharedCheckpoints(CheckpointFiles):
             own: the folder of this try.
         Raises: FileNotFoundError: Spark has deleted the checkpoint, or a file that was not uploaded before. StoreError.
         """
-        logs = [
-            f"{folder}/{n}" for folder, n in (("offsets", batch - 1), ("offsets", batch), ("commits", batch)) if n >= 0
-        ]
-        texts = {name: (self._spark / name).read_text() for name in (_METADATA, *logs)}
-        made_at_s = checkpoint.committed_at_s(self._spark, batch)
-        every = self._state_files(batch, lambda path: path.suffix != _SST)
-        every |= self._state_files(batch, lambda path: path.suffix == _SST)
+        copy = self._copy_of(batch)
+        every = self._state_files(batch, lambda path: not is_sst(path.name))
+        every |= self._state_files(batch, lambda path: is_sst(path.name))
         if (wrong := checkpoint.damage(self._spark, batch, *self._topics)) is not None:
             raise FileNotFoundError(wrong)
         new = {name: path for name, path in every.items() if name not in known or _differs(path, known[name])}
         in_parallel([partial(self._send, path, name, sent, own) for name, path in new.items()])
         added = tuple(replace(sent[name], first=batch) for name in new)
         gone = tuple(file for name, file in known.items() if name not in every or name in new)
-        copy = CheckpointCopy(batch=batch, texts=texts, made_at_s=made_at_s)
-        return _Uploaded(copy=copy, added=added, gone=gone)
+        return UploadedCheckpoint(copy=copy, added=added, gone=gone)
+
+    def _copy_of(self, batch: BatchId) -> CheckpointCopy:
+        """Return the texts of Spark's logs at a checkpoint. Raises: FileNotFoundError: Spark has deleted it."""
+        logs = [
+            f"{folder}/{n}" for folder, n in (("offsets", batch - 1), ("offsets", batch), ("commits", batch)) if n >= 0
+        ]
+        texts = {name: (self._spark / name).read_text() for name in (_METADATA, *logs)}
+        return CheckpointCopy(batch=batch, texts=texts, made_at_s=checkpoint.committed_at_s(self._spark, batch))
 
     def _state_files(self, batch: BatchId, which: Callable[[Path], bool]) -> dict[str, Path]:
         """Return the files of the states at a checkpoint, by path, and those of which Spark alone knows the version."""
@@ -301,6 +323,20 @@ class SharedCheckpoints(CheckpointFiles):
             return
         size, checksum = (self._data / f"{own}/{name}").copy_from(path)
         sent[name] = StateFile(path=name, folder=own, size=size, checksum=checksum, first=BatchId(-1))
+
+
+def is_sst(name: str) -> bool:
+    """Return whether a file is one of RocksDB's tables, which snapshots name."""
+    return name.endswith(_SST)
+
+
+def write_logs(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write Spark's logs into a folder. Args: texts: by their paths in it."""
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        path.write_text(text)
 
 
 def _with_folders(places: Iterable[str], kept: Collection[str]) -> list[str]:
@@ -319,7 +355,7 @@ def _with_folders(places: Iterable[str], kept: Collection[str]) -> list[str]:
 
 def _differs(path: Path, known: StateFile) -> bool:
     """Return whether a local file is another one than the uploaded one. Spark writes most files once, or in place."""
-    if state_version(path) is None and path.suffix != _SST:
+    if state_version(path) is None and not is_sst(path.name):
         return not has_content(path, known.size, known.checksum)
     try:
         return path.stat().st_size != known.size

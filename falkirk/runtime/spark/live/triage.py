@@ -46,7 +46,7 @@ _PASSING = re.compile(
     r"\.UNRELEASED_THREAD_ERROR\]|_OUT_OF_MEMORY\]|OutOfMemoryError|Cannot allocate memory|InterruptedException|"
     r"InterruptedIOException|ClosedByInterruptException|ClosedChannelException|TimeoutException|"
     r"Too many open files|Permission denied|AccessDeniedException|Operation not permitted|Input/output error|"
-    r"Read-only file system|Stale file handle|Connection (?:refused|reset)"
+    r"Read-only file system|Stale file handle|Connection (?:refused|reset)|s3a\.AWS\w+Exception|SdkClientException"
 )
 #: A file is missing, or has other content than Spark wrote: by Spark's own conditions and checksums, Hadoop's,
 #: those of the compression, and RocksDB's.
@@ -77,7 +77,7 @@ class Damage:
     reason: str
 
 
-def damage_of(error: Exception, folder: Path) -> Damage | None:
+def damage_of(error: Exception, folder: str | Path) -> Damage | None:
     """Return the proof that the checkpoint with which a query began is damaged; None: there is none.
 
     All other causes that keep Spark from loading a state may pass, so the same checkpoint is tried again.

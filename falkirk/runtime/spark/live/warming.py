@@ -106,7 +106,7 @@ class Warming:
         data = data.withColumn("topic", Losses(self._session).none_yet(F.col("topic")))
         writer = foreach_writer(data, self._jvm().org.falkirk.MutedWriter())
         return WarmQuery(
-            lambda: begin_query(self._session, writer, self._folder / region.name, INTERVAL_S),
+            lambda: begin_query(self._session, writer, str(self._folder / region.name), INTERVAL_S),
             self._session.sparkContext.statusTracker(),
         )
 
