@@ -50,10 +50,11 @@ class _Compacted(RowsOfEpochs):
         self._keys, self._last = keys, dict[Hashable, _Last]()
         #: The content of the newest row of each key in the topic.
         self._newest_of: dict[Hashable, Hashable] = {}
-        #: The newest epoch whose rows are unknown: it may have replaced rows of earlier ones.
+        #: The newest epoch whose rows are unknown or invalid: it may have replaced rows of earlier ones, but not of
+        #: later ones. No number is used again after a rollback.
         self._unknown = max((d.epoch for d in due if d.rows is None), default=-1)
         self._unknown = max(self._unknown, -1 if forgotten is None else forgotten.below - 1)
-        self._has_invalid = any(invalid.values())
+        self._unknown = max(self._unknown, max((epoch for epoch, rows in invalid.items() if rows), default=-1))
         for each in due:
             self._add_last(each)
 
@@ -94,8 +95,7 @@ class _Compacted(RowsOfEpochs):
         missing: dict[int, list[Hashable]] = {}
         for key, last in self._last.items():
             newest = self._newest_of.get(key)
-            # A later row of an unknown or invalid epoch may have replaced it.
-            is_replaced = newest is not None and (self._has_invalid or last.epoch < self._unknown)
+            is_replaced = newest is not None and last.epoch < self._unknown
             if newest not in last.allowed and not is_replaced:
                 missing.setdefault(last.epoch, []).append(last.row)
         return dict(sorted(missing.items()))

@@ -87,6 +87,9 @@ def test_a_row_of_an_invalid_epoch_may_be_the_last_of_its_key() -> None:
     assert kinds(judged([("b", 2), ("a", 3), ("a", 9)], invalid={7: 1})) == {}
     assert kinds(judged([("b", 2), ("a", 9)], invalid={7: 1})) == {}
     assert kinds(judged([("b", 2)], invalid={7: 1})) == {"missing": 1}
+    before = [Due(epoch=n * 2, count=d.count, rows=d.rows) for n, d in enumerate(due(EPOCHS))]
+    lost = judged([("a", 2), ("b", 2)], before, invalid={3: 1})
+    assert kinds(lost) == {"missing": 1}, "epoch 4 came after the invalid one, which can't have replaced its row"
 
 
 _ROWS = st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=4), min_size=1, max_size=4)
