@@ -5,6 +5,7 @@ nothing can have replaced it. A row beyond those that are due is always a fault.
 so no verdict on such a topic is whole.
 """
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,12 +49,14 @@ class _Compacted(RowsOfEpochs):
     ) -> None:
         super().__init__(due, forgotten, invalid)
         self._keys, self._last = keys, dict[Hashable, _Last]()
-        #: The content of the newest row of each key in the topic.
-        self._newest_of: dict[Hashable, Hashable] = {}
-        #: The newest epoch whose rows are unknown: it may have replaced rows of earlier ones.
+        #: For each key, the content of its newest row in each partition. It has several partitions if an update has
+        #: changed the type of the key.
+        self._newest_of: defaultdict[Hashable, dict[int | None, Hashable]] = defaultdict(dict)
+        #: The newest epoch whose rows are unknown or invalid: it may have replaced rows of earlier ones, but not of
+        #: later ones. No number is used again after a rollback.
         self._unknown = max((d.epoch for d in due if d.rows is None), default=-1)
         self._unknown = max(self._unknown, -1 if forgotten is None else forgotten.below - 1)
-        self._has_invalid = any(invalid.values())
+        self._unknown = max(self._unknown, max((epoch for epoch, rows in invalid.items() if rows), default=-1))
         for each in due:
             self._add_last(each)
 
@@ -87,16 +90,15 @@ class _Compacted(RowsOfEpochs):
     def _seen(self, found: Iterable[FoundRow]) -> Iterator[FoundRow]:
         for row in found:
             if (key := self._key(row.values)) is not None:
-                self._newest_of[key] = content(row.values)
+                self._newest_of[key][row.partition] = content(row.values)
             yield row
 
     def missing(self) -> dict[int, list[Hashable]]:
         missing: dict[int, list[Hashable]] = {}
         for key, last in self._last.items():
-            newest = self._newest_of.get(key)
-            # A later row of an unknown or invalid epoch may have replaced it.
-            is_replaced = newest is not None and (self._has_invalid or last.epoch < self._unknown)
-            if newest not in last.allowed and not is_replaced:
+            newest = self._newest_of.get(key, {}).values()
+            is_replaced = bool(newest) and last.epoch < self._unknown
+            if last.allowed.isdisjoint(newest) and not is_replaced:
                 missing.setdefault(last.epoch, []).append(last.row)
         return dict(sorted(missing.items()))
 

@@ -23,6 +23,7 @@ from falkirk.user_tools.commands.written import Writer
 #: No note has the place of a record, and all notes are there.
 NO_EPOCH = RejectedHeader("a place that no epoch of this application has")
 _OPEN = "the newest epoch is not complete yet"
+_DAMAGED = "a note can't be read"
 
 
 class UnknownEpoch(RejectedHeader):
@@ -41,32 +42,40 @@ class EpochRecords:
         self.connection: Connection = place.connection if to.kafka is None else to.cluster
         self.topics = place.topics if to.kafka is None else Topics(self.connection)
         self._notes_topic, self._log, self._store = topic_of_notes(place.home, sink), batch.log, place.home.store
-        #: The notes about this topic that were read so far, newest first.
-        self._known: list[EpochNote] = []
+        #: The notes about this topic that were read so far, newest first. None: it is malformed.
+        self._known: list[EpochNote | None] = []
 
     def writer(self, record: LogRecord) -> VerifiedHeader | RejectedHeader:
         """Return the epoch of a record as a header would name it, or why it has none. Raises: LogError."""
         if self._identity is None:
             return NO_EPOCH
         partition, offset, later = record.partition, record.offset, ""
+        is_newest = True  # no known epoch has a later record in the partition
         for note in self._notes():
+            if note is None:
+                later = _DAMAGED
+                continue
             if note.spans is None:
                 later = f"the note about epoch {note.epoch} does not have the places of its records"
                 continue
             span = note.spans.get(partition)
-            if span is None or offset < span.first:
+            if span is None:
+                continue
+            if offset < span.first:
+                later, is_newest = "", False
                 continue
             if offset <= span.last and span.is_whole:
                 return _written(partition, note.epoch)
             if offset <= span.last:
                 return UnknownEpoch(f"another program wrote between the records of epoch {note.epoch}")
-            if note is self._known[0] and self._is_open:
+            if is_newest and self._is_open:
                 later = _OPEN
             return UnknownEpoch(later) if later else NO_EPOCH
-        if not later and not self._known and self._is_open:
+        if not later and is_newest and self._is_open:
             later = _OPEN
         if not later and not self._has_all:
-            oldest = f"the oldest one is about epoch {self._known[-1].epoch}" if self._known else "no note is there"
+            known = [note.epoch for note in self._known if note is not None]
+            oldest = f"the oldest one is about epoch {known[-1]}" if known else "no note is there"
             later = f"the note about its epoch was deleted ({oldest})"
         return UnknownEpoch(later) if later else NO_EPOCH
 
@@ -97,15 +106,15 @@ class EpochRecords:
         return self._bounds[1] < self._bounds[2]
 
     @cached_property
-    def _unread(self) -> Iterator[EpochNote]:
+    def _unread(self) -> Iterator[EpochNote | None]:
         first, readable, _ = self._bounds
         self._lowest: Offset = readable
         for at, note in notes_back(self.connection, self._notes_topic, first, readable):
             self._lowest = at
-            if note is not None and note.topic == self._identity:
+            if note is None or note.topic == self._identity:
                 yield note
 
-    def _notes(self) -> Iterator[EpochNote]:
+    def _notes(self) -> Iterator[EpochNote | None]:
         """Yield the notes about this topic, newest first. Further ones are read when they are needed."""
         place = 0
         while place < len(self._known) or self._read_one():
@@ -113,10 +122,10 @@ class EpochRecords:
             place += 1
 
     def _read_one(self) -> bool:
-        note = next(self._unread, None)
-        if note is not None:
+        for note in self._unread:
             self._known.append(note)
-        return note is not None
+            return True
+        return False
 
     @property
     def _has_all(self) -> bool:

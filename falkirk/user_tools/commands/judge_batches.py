@@ -88,7 +88,7 @@ class BatchJudge:
         if open_:
             reason = f"epoch {open_[0]} was interrupted while it was published. Start the application, and let it end"
             raise NOT_CHECKABLE.error(where=sink.where, sink=sink.name, reason=reason)
-        refused = refused_rows(self._context.connection, batch, sink.to)
+        refused = refused_rows(self._context.connection, batch, sink)
         # A rollback with `--force` voids epochs that were published. One that began just now leaves them due.
         still_due = {e.number for e in found.epochs}
         void = found.log.real.void_rows(EpochNumber(before[0]))

@@ -33,6 +33,7 @@ from falkirk.checker import (
 from falkirk.declare.cut import SLICE
 from falkirk.declare.endpoints import Endpoint, EpochTopic, Files, Kafka, Sql
 from falkirk.declare.lake import Delta, Iceberg
+from falkirk.declare.parts import DeclaredSink
 from falkirk.errors import LogError
 from falkirk.errors.conditions.checker import ROWS_CHANGED, ROWS_UNREADABLE_TABLE
 from falkirk.errors.redaction import redact_urls
@@ -99,21 +100,31 @@ def due_rows(rows: DataFrame, place: OutputPlace) -> dict[int, list[Values]]:
     return found
 
 
-def refused_rows(connection: Connection, batch: Batch, to: Endpoint) -> Counter[int]:
+def refused_rows(connection: Connection, batch: Batch, sink: DeclaredSink) -> Counter[int]:
     """Return for each epoch how many results a sink has refused, from the dead letters."""
     refused: Counter[int] = Counter()
     if batch.dead_letter_topic is None:
         return refused
-    name = to.topic if isinstance(to, Kafka | EpochTopic) else to.table if isinstance(to, Sql) else None
+    to, name = sink.to, _target_name(sink.to)
+    names: tuple[str | None, ...] = (None,)
+    if isinstance(to, EpochTopic):
+        # Letters of earlier versions have no name of a sink. They are of another cluster's topic of this name, too.
+        is_alone = sum(_target_name(each.to) == name for each in batch.sinks) == 1
+        names = (sink.name, None) if is_alone else (sink.name,)
     try:
         for record in read_topic(connection.client_options(), str(batch.dead_letter_topic)):
             letter = _letter(record.value)
-            if letter.get("topic") == name and str(letter.get("reason")).startswith((TOO_LARGE, NOT_WRITTEN)):
+            is_its = letter.get("topic") == name and letter.get("sink") in names
+            if is_its and str(letter.get("reason")).startswith((TOO_LARGE, NOT_WRITTEN)):
                 refused[int(letter.get("epoch", -1))] += 1
     except LogError as error:
         if error.condition != "TOPIC_MISSING":
             raise
     return refused
+
+
+def _target_name(to: Endpoint) -> str | None:
+    return to.topic if isinstance(to, Kafka | EpochTopic) else to.table if isinstance(to, Sql) else None
 
 
 def _letter(value: bytes | None) -> Mapping[str, Any]:

@@ -142,11 +142,11 @@ class InlineReleaser(EpochReleaser):
 class MemoryTarget:
     """A sink of a batch in memory: a topic gets record after record, any other sink an epoch at once.
 
-    Args: to: the declared target; None: dead letters. content: the part that outlives a crash.
+    Args: to: the declared target; None: dead letters. content: the part that outlives a crash. sink: its name.
     """
 
-    def __init__(self, to: Endpoint | None, content: SinkContent, world: World) -> None:
-        self._to, self._content, self._world = to, content, world
+    def __init__(self, to: Endpoint | None, content: SinkContent, world: World, sink: str | None = None) -> None:
+        self._to, self._content, self._world, self._sink = to, content, world, sink
 
     def visible(self) -> EpochNumber:
         """See Target."""
@@ -201,7 +201,9 @@ class MemoryTarget:
         values = [decoded(row["shown"]) for row in found if row["reason"] is None]
         if len(values) == len(found):
             return values, None
-        return values, letters(data.where(reason.isNotNull()), F.col("key"), reason, to.topic, epoch, F.col("text"))
+        sink = self._sink if isinstance(self._to, EpochTopic) else None
+        unfit = data.where(reason.isNotNull())
+        return values, letters(unfit, F.col("key"), reason, to.topic, epoch, F.col("text"), sink)
 
 
 class _CountedTarget:
@@ -245,7 +247,8 @@ def _targets(batch: Batch, world: World, own: bool) -> Mapping[str, Target]:
         if own and isinstance(sink.to, OwnSink):
             found[sink.name] = cast(Target, _CountedTarget(OwnTarget(sink.to, sink.name), world))
         else:
-            found[sink.name] = MemoryTarget(sink.to, world.sinks.setdefault(sink.name, SinkContent()), world)
+            content = world.sinks.setdefault(sink.name, SinkContent())
+            found[sink.name] = MemoryTarget(sink.to, content, world, sink.name)
     return found
 
 

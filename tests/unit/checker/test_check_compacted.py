@@ -87,6 +87,17 @@ def test_a_row_of_an_invalid_epoch_may_be_the_last_of_its_key() -> None:
     assert kinds(judged([("b", 2), ("a", 3), ("a", 9)], invalid={7: 1})) == {}
     assert kinds(judged([("b", 2), ("a", 9)], invalid={7: 1})) == {}
     assert kinds(judged([("b", 2)], invalid={7: 1})) == {"missing": 1}
+    before = [Due(epoch=n * 2, count=d.count, rows=d.rows) for n, d in enumerate(due(EPOCHS))]
+    lost = judged([("a", 2), ("b", 2)], before, invalid={3: 1})
+    assert kinds(lost) == {"missing": 1}, "epoch 4 came after the invalid one, which can't have replaced its row"
+
+
+def test_a_key_whose_rows_are_in_two_partitions_has_a_last_row_in_each() -> None:
+    """An update has changed the type of the key from INT to LONG, whose hashes differ. Compaction keeps both rows."""
+    found = [("b", 2, 0), ("a", 3, 0), ("a", 2, 1)]
+    rows = [FoundRow(place="", values={"k": k, "n": n}, partition=partition) for k, n, partition in found]
+    assert kinds(compare_compacted(due(EPOCHS), rows, ["k"])) == {}
+    assert kinds(compare_compacted(due(EPOCHS), [rows[0], rows[2]], ["k"])) == {"missing": 1}
 
 
 _ROWS = st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=4), min_size=1, max_size=4)

@@ -151,3 +151,31 @@ def test_a_record_is_followed_back_through_its_epoch(shop: Shop, file: Path) -> 
     foreign = shop.send(TOPIC, {}).removeprefix(TOPIC)
     told = invoked(file, "why", NAME + foreign)
     assert "RECORD_FOREIGN" in told.output
+
+
+def test_a_record_whose_note_is_damaged_is_not_taken_for_a_foreign_one(shop: Shop, file: Path) -> None:
+    notes = f"{AWAY}/{topic_of_notes(shop.home, 'away')}"
+    for n in range(6):
+        shop.send(TOPIC, {"n": n})
+    note(shop, 0, (0, 0, 1))
+    shop.send(notes, b"{}", key=NOTE_KEY)
+    note(shop, 2, (2, 2, 1))
+    damaged = "a note can't be read"
+    assert who(file) == [0, damaged, 2, *["a place that no epoch of this application has"] * 3]
+    shop.send(notes, b'{"epoch": 3}', key=NOTE_KEY)
+    assert who(file)[3:] == [damaged] * 3
+
+
+def test_a_record_of_an_open_epoch_is_not_foreign_if_the_newest_note_has_no_place_in_its_partition(
+    shop: Shop, file: Path
+) -> None:
+    notes = f"{AWAY}/{topic_of_notes(shop.home, 'away')}"
+    for n in range(3):
+        shop.send(TOPIC, {"n": n})
+    note(shop, 0, (0, 0, 1))
+    note(shop, 1)  # its records are in the other partition
+    note(shop, 2, (1, 2, 2))
+    shop.open[notes, 0] = 2  # the records of epoch 2 are readable before its note
+    assert who(file) == [0] + ["the newest epoch is not complete yet"] * 2
+    shop.records[notes][0][0] = None
+    assert who(file)[1:] == ["the newest epoch is not complete yet"] * 2

@@ -145,6 +145,10 @@ def test_an_epoch_that_was_committed_is_visible_before_readers_see_its_note(
 def test_malformed_notes_are_left_out_and_other_fields_do_not_matter(notes: EpochNotes, cluster: Cluster) -> None:
     other = "falkirk.shop.0a1b.epochs.ffffffff"
     wrong = [b"{}", None, b"[]", b"\xff", b'{"epoch": "a", "topic": 1, "partitions": 1}', b"[" * 100_000]
+    whole = b'{"epoch": %b, "topic": "t", "partitions": 1, "limit_bytes": 9, "is_compacted": true, "spans": %b}'
+    assert EpochNote.of(whole % (b"1", b'{"0": [3, 5, 2]}')) is not None
+    wrong += [whole % (b"1e999", b"null"), whole % (b"1", b'{"0": [1e999, 2, 1]}'), whole % (b"1", b'{"0": "123"}')]
+    wrong += [whole % (b"1", b'{"0": [%b]}' % each) for each in (b"5, 3, 1", b"3, 5, 4", b"3, 5, 0", b"-1, 0, 1")]
     cluster.values[other] = list(wrong)
     notes.refuse_others("id of out")
     cluster.values[other] += [json.dumps({**json.loads(note(3).value()), "later": 1}).encode(), *wrong]

@@ -78,15 +78,20 @@ class EpochNote:
                 limit_bytes=int(found["limit_bytes"]), is_compacted=found["is_compacted"] is True,
                 spans=_spans(found.get("spans")),
             )  # fmt: skip
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
             return None
 
 
 def _spans(found: Any) -> Mapping[int, NotedPlaces] | None:
-    """Return the places in a note. Notes of earlier versions have none."""
-    if found is None:
-        return None
-    return {int(p): NotedPlaces(Offset(int(first)), Offset(int(last)), int(n)) for p, (first, last, n) in found.items()}
+    """Return the places in a note. Notes of earlier versions have none. Raises: ValueError and others: malformed."""
+    return None if found is None else {int(partition): _places(*of) for partition, of in found.items()}
+
+
+def _places(first: Any, last: Any, number: Any) -> NotedPlaces:
+    """Return the places in one partition. Raises: ValueError: there are none such. TypeError."""
+    if {type(first), type(last), type(number)} != {int} or not 0 <= first <= last or not 0 < number <= last - first + 1:
+        raise ValueError(first, last, number)
+    return NotedPlaces(Offset(first), Offset(last), number)
 
 
 def topic_of_notes(home: Home, sink: str) -> LogId:

@@ -101,7 +101,7 @@ class EpochTopicTarget:
     def __init__(self, to: EpochTopic, place: Storage, sink: str, *, runs_elsewhere: bool = False) -> None:
         store = place.home.store
         self._to, self._confirm, self._runs_elsewhere = to, store.require_charge, runs_elsewhere
-        self._clock = place.clock
+        self._clock, self._sink = place.clock, sink
         self._connection = place.connection if to.kafka is None else to.cluster
         self._topics = Topics(self._connection)
         self._notes = EpochNotes(place.home, self._connection, self._topics, to.address, sink)
@@ -159,7 +159,9 @@ class EpochTopicTarget:
                 data, reason = self._encoded(rows, note)
                 is_any = self._send(opened, note, data, reason, few=few)
             unfit = data.where(reason.isNotNull())
-            return letters(unfit, F.col("key"), reason, self._to.topic, epoch, F.col("text")) if is_any else None
+            if not is_any:
+                return None
+            return letters(unfit, F.col("key"), reason, self._to.topic, epoch, F.col("text"), self._sink)
 
     def stop(self) -> None:
         """End a transaction that waits for the broker. Nothing is sent afterwards."""

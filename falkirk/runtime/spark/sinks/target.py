@@ -64,13 +64,16 @@ def outside_years(column: str) -> Column:
     return ~F.year(f"`{column}`").between(1, 9999)
 
 
-def letters(rows: DataFrame, key: Column, reason: Column, where: str, epoch: EpochNumber, text: Column) -> DataFrame:
+def letters(
+    rows: DataFrame, key: Column, reason: Column, where: str, epoch: EpochNumber, text: Column, sink: str | None = None
+) -> DataFrame:
     """Return the rows that a target refused as dead letters: (key, value, ROW).
 
-    Args: text: the row as text, as far as possible.
+    Args: text: the row as text, as far as possible. sink: the name of the sink, if `where` may be on another cluster.
     """
+    named = [] if sink is None else [F.lit(sink).alias("sink")]
     letter = F.struct(
         reason.alias("reason"), F.lit(where).alias("topic"), F.lit(epoch).alias("epoch"),
-        F.substring(text, 1, RAW_BYTES_MAX).alias("value"),
+        F.substring(text, 1, RAW_BYTES_MAX).alias("value"), *named,
     )  # fmt: skip
     return rows.select(key.alias("key"), F.to_json(letter).alias("value"), ROW)
