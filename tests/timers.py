@@ -68,9 +68,14 @@ def reminded(key: Row, time: datetime, state: Row) -> tuple[Any, ...]:
             return (), after, time + timedelta(seconds=7)
 
 
-def remembered(clicks: fk.Stream, *, timeout: str = "1 minute") -> fk.Stream:
-    """Return the results of both functions. Records that a step leaves out have moved the time."""
+def remembered(clicks: fk.Stream, *, timeout: str = "1 minute", is_chain: bool = False) -> fk.Stream:
+    """Return the results of both functions. Records that a step leaves out have moved the time.
+
+    Args: is_chain: before them is a `dropDuplicates`, which drops nothing but late records: all numbers are different.
+    """
     timed = clicks.withWatermark("at", f"{DELAY_S} seconds").where("n % 7 <> 0")
+    if is_chain:
+        timed = timed.dropDuplicates(["id", "n"])
     return timed.stateful(
         counted, key="id", state=STATE, returns=RETURNS, expires=f"{EXPIRES_S} seconds",
         on_timer=reminded, timeout=timeout,

@@ -41,8 +41,13 @@ def counted(events):
     return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
 
-def _count(name, *, reads="events", policy=fk.Lazy, delivery="exactly-once"):
-    app.add_processor(name, counted, reads=(reads,), policy=policy(INTERVAL))
+def chained(events):
+    """Count in a chain of two keyed steps, of which the second one gives the results of the first."""
+    return counted(events).groupBy("word").agg(F.max("version").alias("version"), fk.latest_value("n"))
+
+
+def _count(name, *, reads="events", policy=fk.Lazy, delivery="exactly-once", body=counted):
+    app.add_processor(name, body, reads=(reads,), policy=policy(INTERVAL))
     topic = COUNTS if name == "counts" else f"{COUNTS}.{name}"
     app.sink(name, name, fk.Kafka(topic, key="word"), delivery=delivery)
 
@@ -58,7 +63,7 @@ for wanted in os.environ.get("COUNTED", "counts").split():
         case "hopped-twins":  # two queries for each of its regions, with a hop between these; see lanes.py
             _count("hopped-twins", reads="loose", policy=lambda interval: fk.Lazy(interval, twins=True))
         case "fenced":  # lanes.py fences its region
-            _count("fenced")
+            _count("fenced", body=chained)
         case "snapshots":
             _count("snapshots", policy=fk.Snapshots)
         case "logged":

@@ -1,8 +1,8 @@
 """States that expire and have timers by event time, and timers by the clock, on executors: see tests/timers.py.
 
-The environment names the topics and, in REGIONS, the regions. Three regions have one mechanism off: states do not
-expire, timers do not fire, or a region that is started again drops no result that is published already. With HELD=no,
-the results of timers by the clock do not wait for a checkpoint.
+The environment names the topics and, in REGIONS, the regions. `reminders` is a chain of two keyed steps. Three regions
+have one mechanism off: states do not expire, timers do not fire, or a region that is started again drops no result that
+is published already. With HELD=no, the results of timers by the clock do not wait for a checkpoint.
 """
 
 import os
@@ -31,7 +31,7 @@ for name in os.environ["REGIONS"].split():
         app.source("clock", fk.Clock("0.1 seconds"))
         body, reads = timers.ticked, ("clicks", "clock")
     else:
-        body, reads = partial(timers.remembered, timeout=TIMEOUTS[name]), ("clicks",)
+        body, reads = partial(timers.remembered, timeout=TIMEOUTS[name], is_chain=name == "reminders"), ("clicks",)
     app.add_processor(name, body, reads=reads, policy=fk.Lazy("5 seconds"), engine="live")
     app.sink(name, name, fk.Kafka(os.environ[name.upper()], key="id"))
 
