@@ -1,5 +1,6 @@
 """Small direct epochs that one job sends: it is planned once, and each result is in the topic once all the same."""
 
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,15 +55,17 @@ class Sums:
         self.home = home
         self.app = fk.App("repeated", home=home)
         self.app.source("numbers", fk.Kafka(self.numbers, schema="n LONG NOT NULL"))
+        self.declare()
+        self.planned, self.ran = list[int](), list[int]()
+        self.calls, self.jobs = dict[int, int](), dict[int, int]()
+        self._watch(patch)
 
+    def declare(self) -> None:
         @self.app.stream(fk.Eager())
         def sums(numbers: "DataFrame") -> "DataFrame":
             return numbers.groupBy("n").agg((F.count("*") * self.factor).alias("times"))
 
         self.app.sink("sums", sums, fk.Kafka(self.sums, key="n"))
-        self.planned, self.ran = list[int](), list[int]()
-        self.calls, self.jobs = dict[int, int](), dict[int, int]()
-        self._watch(patch)
 
     def _watch(self, patch: pytest.MonkeyPatch) -> None:
         compute, job_run, run = EpochJobs.compute, RepeatedJob.run, EpochRunner.run
@@ -122,6 +125,37 @@ class Sums:
             log = EpochLog(LogId.of_epochs("sums"), "sums", opened.data_of("sums"), opened.store)
             log.epochs()
             return log
+
+
+class Two(Sums):
+    """The numbers of two topics. Each `send` sends to both, before an epoch is cut."""
+
+    def declare(self) -> None:
+        self._cutting = threading.Lock()
+        self.others = self.wire.topic("others", partitions=1)
+        self.app.source("others", fk.Kafka(self.others, schema="n LONG NOT NULL"))
+
+        @self.app.stream(fk.Eager())
+        def sums(numbers: "DataFrame", others: "DataFrame") -> "DataFrame":
+            return numbers.unionByName(others).groupBy("n").agg(F.count("*").alias("times"))
+
+        self.app.sink("sums", sums, fk.Kafka(self.sums, key="n"))
+
+    def _watch(self, patch: pytest.MonkeyPatch) -> None:
+        super()._watch(patch)
+        cut = EpochRunner.cut_if_due
+
+        def cut_if_due(runner: EpochRunner, epochs: Any) -> bool:
+            with self._cutting:
+                return cut(runner, epochs)
+
+        patch.setattr(EpochRunner, "cut_if_due", cut_if_due)
+
+    def send(self, rows: int = ROWS) -> None:
+        with self._cutting:
+            super().send(rows)
+            self.wire.send(self.others, [{"n": self.sent}])
+            self.sent += 1
 
 
 @pytest.fixture
@@ -220,3 +254,26 @@ def test_dead_letters_of_repeated_epochs_are_there_once(spark: "SparkSession", s
     sums.assert_once()
     assert sums.wire.count(dead) == before + 1
     assert sum(epoch.dead for epoch in sums.epochs().epochs()) == 1
+
+
+def test_an_epoch_without_records_of_one_topic_has_the_same_program(
+    spark: "SparkSession", broker: Broker, tag: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The separate plan that writes the dead letters continues what the job of both topics has sent."""
+    two, dead = Two(broker, tag, home, monkeypatch), "repeated-sums.dead-letters"
+    query = two.start()
+    try:
+        two.run_until_repeated(query)
+        before = two.wire.count(dead) if two.wire.topics.exists(dead) else 0
+        two.wire.send(two.others, [b"no number", {"n": two.sent}])
+        two.sent += 1
+        two.await_all(query)
+
+        def told() -> bool:
+            assert query.isActive, query.exception()
+            return two.wire.topics.exists(dead) and two.wire.count(dead) > before
+
+        wait_until(told, 60, "the letter")
+    finally:
+        query.stop()
+    two.assert_once()

@@ -21,6 +21,7 @@ from falkirk.runtime.spark.sinks.table import TableTarget
 from falkirk.runtime.spark.sinks.topic import TopicTarget
 from falkirk.spark_setup.broker import Broker
 from tests.integration.live import Wire
+from tests.integration.sinks.test_producer_errors import set_limit
 from tests.integration.targets import EPOCHS, FORMATS, KINDS, ROWS, CutOff, Place, cut_off, epoch, release_in_part
 from tests.postgres import Postgres
 from tests.unit.hostile.test_random_files import Decisions
@@ -141,6 +142,20 @@ def test_what_is_too_large_becomes_a_dead_letter_and_the_rest_is_there(
         assert dead is not None
         assert [("too large: " in d.value, '"epoch":0' in d.value) for d in dead.collect()] == [(True, True)]
         assert sorted(out.read()) == [n for n in range(ROWS) if n != 7]
+
+
+def test_a_row_that_was_too_large_is_there_if_the_topic_takes_it_at_the_next_try(
+    place_of: Callable[[str], Place], spark: "SparkSession", broker: Broker, tag: str
+) -> None:
+    """The first try has sent the other rows, and was interrupted before anybody stored the dead letter."""
+    wire = Wire(bootstrap=broker.bootstrap, tag=tag)
+    topic = wire.topic("out", partitions=3, max_message_bytes="2000")
+    out = place_of("topic")
+    target, rows = out.make(), epoch(spark, 0).withColumn("text", F.expr("repeat('x', IF(id = 7, 5000, 10))"))
+    assert target.deliver(0, rows) is not None
+    set_limit(wire, topic, 100_000)
+    assert target.deliver(0, rows) is None
+    assert sorted(out.read()) == list(range(ROWS))
 
 
 def test_rows_with_a_key_replace_each_other(spark: "SparkSession", home: Path) -> None:

@@ -63,6 +63,8 @@ class TopicTarget:
         self._last: dict[int, tuple[EpochNumber, int]] | None = None
         self._ends: Offsets = {}
         self._partitions: int | None = None
+        #: The largest batch that the topic accepted when rows were last sent.
+        self._limit_bytes: int | None = None
         #: The columns by whether rows already have places, and by the topic's limit. All epochs use them.
         self._parting: dict[bool, list[Column]] = {}
         self._columns: dict[int, _Columns] = {}
@@ -144,7 +146,7 @@ class TopicTarget:
         there = self._last
         if there is None or any(last >= (epoch, 0) for last in there.values()) or self._facts() != job.facts:
             return None
-        self._last = None  # until the job has finished, only the topic has the position
+        self._last, self._limit_bytes = None, job.facts.max_message_bytes  # as in `_send`
         found = run_job(
             self._context, self._topic, job.facts.max_message_bytes, lambda options: job.run(ranges, options)
         )
@@ -210,8 +212,11 @@ class TopicTarget:
 
     def _send(self, epoch: EpochNumber, data: DataFrame, facts: TopicFacts) -> None:
         """Send the rows of an epoch that are not in the topic yet, in order: (key, value, partition, ROW, _EPOCH)."""
+        if self._limit_bytes not in (None, facts.max_message_bytes):
+            self._last = None  # rows that were too large may fit now
         there = self._found()
-        self._last = None  # until the job has finished, only the topic has the position
+        # Until the job has finished, only the topic has the position.
+        self._last, self._limit_bytes = None, facts.max_message_bytes
         all_out = [p for p, last in there.items() if last >= (epoch, _ALL_ROWS)]
         data = data.where(~F.col("partition").isin(all_out)) if all_out else data
         if cut_off := [p for p, last in there.items() if (epoch, 0) <= last < (epoch, _ALL_ROWS)]:
