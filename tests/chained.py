@@ -51,12 +51,6 @@ def _without_id(returned: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @fk.deterministic
-def chained_by_key(row: Row, state: Row | None) -> tuple[Any, ...]:
-    """Do as `chained`, without the key."""
-    return _without_id(chained(row, state))
-
-
-@fk.deterministic
 def reminding_by_key(row: Row, state: Row | None) -> tuple[Any, ...]:
     """Do as `reminding`, without the key."""
     return _without_id(reminding(row, state))

@@ -386,6 +386,10 @@ class EpochTopic:
         assert isinstance(self.kafka, Connection), "made in __post_init__"
         return self.kafka
 
+    def connection(self, own: Connection) -> Connection:
+        """Return the connection to the topic's cluster. Args: own: to the application's cluster."""
+        return own if self.kafka is None else self.cluster
+
     @property
     def written_as(self) -> str:
         """The form of results."""

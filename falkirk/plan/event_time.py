@@ -36,7 +36,7 @@ class NotLiveError(Exception):
     """
 
     def __init__(self, processor: DeclaredProcessor, step: Step, reason: str) -> None:
-        self.processor, self.reason = processor.name, f"{step_text(step)} can't run live: {reason} ({step.where})"
+        self.processor, self.reason = processor.name, f"{step_text(step)}: {reason} ({step.where})"
         super().__init__(self.reason)
 
 

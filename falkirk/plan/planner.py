@@ -83,7 +83,7 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
 def _plan(
     app: Application, session: SparkSession, identity: str, recordings: Recordings, not_live: Mapping[str, str]
 ) -> Plan:
-    """Return the regions. Args: not_live: see `in_engines`. Raises: NotLiveError: one more processor is not live."""
+    """Return the plan. Args: not_live: see `in_engines`. Raises: NotLiveError: one more processor is not live."""
     app = in_engines(app, recordings, holds_views=reaches_driver(session), not_live=not_live)
     planner = _Planner(app=app, session=session, identity=identity, recordings=recordings)
     for sink in app.sinks.values():

@@ -29,5 +29,5 @@ def test_a_slow_sink_and_a_slow_step_make_input_wait(broker: Broker, home: Path,
 
     make_input_wait(application, broker.bootstrap, tag, postgres, look)
     assert len(set(pids)) == 1, "a process was declared dead"
-    assert memory[0][0] < JVM_BYTES_MAX
-    assert memory[0][1] < HOST_BYTES_MAX
+    assert memory[1][0] < JVM_BYTES_MAX
+    assert memory[1][1] < HOST_BYTES_MAX

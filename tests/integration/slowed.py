@@ -75,6 +75,7 @@ def make_input_wait(
             wait_until(lambda: wire.count(weighed) and wire.count(counts), 60, "results")
             with _locked(postgres, sink):
                 brake.touch()
+                look()
                 restarts = _restarts(application)
                 wait_until(lambda: behind() >= BEHIND_MAX, 60, "epochs to wait for the sink")
                 stood, lived = [-1, 0], wire.count(counts)

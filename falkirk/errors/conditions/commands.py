@@ -135,7 +135,7 @@ EPOCH_UNKNOWN = Condition(
     "EPOCH_UNKNOWN",
     LogError,
     "it is not known which epoch has written the record {record}: {reason}.",
-    hint="Choose a newer record. `falkirk peek` marks those whose epoch is unknown.",
+    hint="Ask again when its epoch is complete, or choose another record: `falkirk peek` marks those without an epoch.",
 )
 TOPIC_NOT_OURS = Condition(
     "TOPIC_NOT_OURS",

@@ -39,7 +39,7 @@ class EpochRecords:
 
     def __init__(self, to: EpochTopic, sink: str, batch: BatchLogs, place: Storage) -> None:
         self.topic = to.topic
-        self.connection: Connection = place.connection if to.kafka is None else to.cluster
+        self.connection: Connection = to.connection(place.connection)
         self.topics = place.topics if to.kafka is None else Topics(self.connection)
         self._notes_topic, self._log, self._store = topic_of_notes(place.home, sink), batch.log, place.home.store
         #: The notes about this topic that were read so far, newest first. None: it is malformed.

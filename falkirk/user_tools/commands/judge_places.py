@@ -348,7 +348,7 @@ def epoch_topic_place(to: EpochTopic, sink: str, batch: Batch, place: Storage) -
 
     Args: sink: its name.
     """
-    connection = place.connection if to.kafka is None else to.cluster
+    connection = to.connection(place.connection)
     options, notes = connection.client_options(), topic_of_notes(place.home, sink)
     is_compacted_ = to.compacted or is_compacted(options, to.topic) is not False
     if not is_compacted_ and (topics := Topics(connection)).exists(notes):

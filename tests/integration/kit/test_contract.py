@@ -49,7 +49,7 @@ TIMEOUT_S = 300.0
 SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 #: The cases of each run of the tests. A case costs some seconds of CPU time.
 QUICK = ("requests", "dropDuplicates", "held")
-#: All cases together would need more than the 24 slots of a test's session.
+#: A run of all cases would need more than the 24 slots of a test's session: so these have a run of their own.
 NEWEST = ("lookup", "several topics")
 OTHERS = tuple(name for name in CASES if name not in ("dropDuplicates", *NEWEST))
 

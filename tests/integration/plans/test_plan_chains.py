@@ -194,12 +194,12 @@ BATCHES: dict[str, tuple[Body, str]] = {
     "an order": (lambda s: stateful(first(s), order="at"), "an order of its own"),
     "a clock": (
         lambda s: windows(first(s).withColumn("now", F.current_timestamp())),
-        "a window can't run live: it and a step with a state before it can't be in one live query: "
+        "a window: it and a step with a state before it can't be in one live query: "
         "current_timestamp() is between them",
     ),
     "another clock": (
         lambda s: stateful(first(s).withColumn("now", F.expr("now()")), expires="1 hour"),
-        "stateful() can't run live: it and a step with a state before it can't be in one live query: now() is",
+        "stateful(): it and a step with a state before it can't be in one live query: now() is",
     ),
     "a random value": (
         lambda s: first(s).withColumn("m", F.expr("uuid()")).dropDuplicates(["id"]), "uuid() is between them",

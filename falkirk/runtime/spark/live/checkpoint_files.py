@@ -1,7 +1,8 @@
 """Checkpoint files: where the checkpoints of a live region are, and which of them can be restored.
 
 Spark writes a checkpoint into a folder of the driver's machine. With a home on a file system, that folder is the truth
-(`LocalCheckpoints`). With a home in an object store, it is a working copy (shared_checkpoints.py).
+(`LocalCheckpoints`). With a home in an object store, it is a working copy (shared_checkpoints.py), or, on a
+cluster, has only Spark's logs (written_checkpoints.py).
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +28,7 @@ class CheckpointFiles(ABC):
     """
 
     waits_for: str = ""
-    #: The folder on the driver's machine with Spark's logs and, except on clusters, with its states.
+    #: The folder on the driver's machine with Spark's logs and, except for `WrittenCheckpoints`, with its states.
     _spark: Path
 
     @property

@@ -102,7 +102,7 @@ class EpochTopicTarget:
         store = place.home.store
         self._to, self._confirm, self._runs_elsewhere = to, store.require_charge, runs_elsewhere
         self._clock, self._sink = place.clock, sink
-        self._connection = place.connection if to.kafka is None else to.cluster
+        self._connection = to.connection(place.connection)
         self._topics = Topics(self._connection)
         self._notes = EpochNotes(place.home, self._connection, self._topics, to.address, sink)
         self._asking = Asking(sink, "which epochs it has", self._asked, lambda: (store.generation, self._sends))

@@ -11,8 +11,8 @@ import org.apache.spark.sql.Row;
 /**
  * Writes the results of a live region to Kafka: Spark's `foreach` calls it in each task of the query.
  *
- * <p>Rows: topic STRING, partition INT, key BINARY, value BINARY, header BINARY. Each task of a fenced writer has a
- * {@link Lane}, and the tasks of others share one. Its producer outlives the batches. When a task of a batch ends without
+ * <p>Rows: topic STRING, partition INT, key BINARY, value BINARY, header BINARY. Each task of a fenced writer and of
+ * twins has a {@link Lane}, and the tasks of others share one. Its producer outlives the batches. When a task of a batch ends without
  * an error, its records are visible to readers. Spark commits the batch after that. A task may have a second lane, for
  * dead letters alone, which it opens at the first one.
  */

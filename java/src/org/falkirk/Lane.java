@@ -15,7 +15,7 @@ import org.apache.kafka.common.errors.InterruptException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * The producer of one task of a live region, or of all its tasks in this JVM if it is not fenced.
+ * The producer of one task of a live region, or of all its tasks in this JVM if it is not fenced and has no twins.
  *
  * <p>The records that readers see are a prefix of the sent ones: after an error the lane sends nothing any more.
  *

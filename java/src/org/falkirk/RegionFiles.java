@@ -40,8 +40,8 @@ import org.apache.hadoop.util.Progressable;
  * </pre>
  *
  * <p>A deletion hides a file, and the object stays: an older checkpoint may have it, and a later incarnation may read it.
- * The driver deletes objects (falkirk/runtime/spark/live/written_checkpoints.py). Names of state files have an id that
- * is used once, so a file is written once.
+ * The driver deletes objects (falkirk/runtime/spark/live/written_checkpoints.py). Names of most state files have
+ * an id that is used once. Of the others, the object of this incarnation counts.
  */
 public final class RegionFiles extends FileSystem {
   private static final String SCHEME = "falkirk", STORE = "s3a", LIVE = "/live", STATE = "state", GONE = "gone";
@@ -214,7 +214,7 @@ public final class RegionFiles extends FileSystem {
     return write(own(place));
   }
 
-  /** Begins an object. It is there once the stream is closed. No name is used twice, so nobody asks for a former one. */
+  /** Begins an object, which is there once the stream is closed. It replaces this incarnation's object of that name. */
   private FSDataOutputStream write(Path object) throws IOException {
     FSDataOutputStreamBuilder<?, ?> begun = store().createFile(object).create().overwrite(true).recursive();
     return (FSDataOutputStream) begun.opt("fs.s3a.create.performance", "true").build();

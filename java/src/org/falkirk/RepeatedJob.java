@@ -147,8 +147,8 @@ public final class RepeatedJob {
     plan.resetMetrics();
     SparkContext context = session.sparkContext();
     Sending sending = new Sending(LaneSink.writers(options));
-    ClassTag<Long> longs = ClassTag$.MODULE$.apply(Long.class);
-    Function0<Object> job = () -> context.runJob(rows, sending, longs);
+    ClassTag<Object> nothing = ClassTag$.MODULE$.apply(Object.class);
+    Function0<Object> job = () -> context.runJob(rows, sending, nothing);
     context.setLocalProperty(JobEpoch.PROPERTY, epoch);
     try {
       SQLExecution.withSQLConfPropagated(session, job);
@@ -161,8 +161,8 @@ public final class RepeatedJob {
     return found.toString();
   }
 
-  /** Writes the rows of a task, as Spark does, and returns their number. */
-  private static final class Sending extends AbstractFunction2<TaskContext, Iterator<InternalRow>, Long>
+  /** Writes the rows of a task, as Spark does. */
+  private static final class Sending extends AbstractFunction2<TaskContext, Iterator<InternalRow>, Object>
       implements Serializable {
     private static final long serialVersionUID = 1L;
     private final DataWriterFactory writers;
@@ -172,13 +172,12 @@ public final class RepeatedJob {
     }
 
     @Override
-    public Long apply(TaskContext task, Iterator<InternalRow> rows) {
+    public Object apply(TaskContext task, Iterator<InternalRow> rows) {
       DataWriter<InternalRow> writer = writers.createWriter(task.partitionId(), task.taskAttemptId());
-      long count = 0;
       try {
-        for (; rows.hasNext(); count++) writer.write(rows.next());
+        while (rows.hasNext()) writer.write(rows.next());
         writer.commit();
-        return count;
+        return null;
       } catch (Throwable error) {
         abort(writer, error);
         if (error instanceof RuntimeException known) throw known;
