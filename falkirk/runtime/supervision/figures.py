@@ -21,7 +21,7 @@ from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId, Offsets, Positions
 
 Published = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""The counts of records that the lanes of this home have published, by region and topic: see `falkirk.runtime.spark.figures.published`."""
+"""The counts of records that the lanes of this home have published: see `falkirk.runtime.spark.figures.published`."""
 
 
 class LiveFigures:

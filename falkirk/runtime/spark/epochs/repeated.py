@@ -154,7 +154,7 @@ class RepeatedEpochs:
             return True
         self._job, self._unused = None, self._unused + 1
         if self._unused > UNUSED_MAX:
-            self._turn_off("its function returns another result each time, or the job is another program than an epoch's plan")
+            self._turn_off("its function returns another result each time, or its program is another one")
             return False
         rows = result.select(*self._columns)
         leaves = KnownLeaves.of(by_parameter(self._batch.inputs, self._given.frames))
