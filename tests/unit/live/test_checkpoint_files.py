@@ -7,6 +7,7 @@ import pytest
 
 from falkirk.errors import SparkError
 from falkirk.runtime.spark.live.checkpoint import committed_batches, damage, end_offsets, last_committed_batch, rewind
+from falkirk.theory.ids import BatchId
 
 CRASH_POINTS = range(8)
 
@@ -111,6 +112,19 @@ def test_a_rewind_that_is_cut_off_is_finished_by_the_next(
     assert sorted(f.name for f in (folder / "commits").iterdir()) == [".0.crc", ".1.crc", "0", "1"]
     rewind(folder, -1)
     assert last_committed_batch(folder) == -1
+
+
+@pytest.mark.parametrize("batch", [-1, 1])
+def test_a_write_that_was_cut_off_leaves_nothing_behind(tmp_path: Path, batch: int) -> None:
+    """A kill or a full disk cuts it off. Spark begins only with logs that have no files."""
+    folder = write(tmp_path, batch + 1)
+    before = {name: sorted(f.name for f in (folder / name).iterdir()) for name in ("commits", "offsets")}
+    for name in before:
+        for cut_off in (f".{batch + 1}.6ba7-11d1.tmp", f"..{batch + 1}.6ba7-11d1.tmp.crc", f".{batch + 1}.crc"):
+            (folder / name / cut_off).write_text("")
+    rewind(folder, BatchId(batch))
+    assert before == {name: sorted(f.name for f in (folder / name).iterdir()) for name in before}
+    assert last_committed_batch(folder) == batch
 
 
 def test_nothing_to_go_back_to(tmp_path: Path) -> None:

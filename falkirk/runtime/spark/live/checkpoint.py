@@ -140,13 +140,16 @@ def rewind(checkpoint: Path, batch: BatchId) -> None:
     """Make a committed batch, or -1, the newest: delete the log entries of later batches. Idempotent.
 
     Commits are deleted first: a crash in between leaves offsets without a commit, which have no meaning. The state
-    files of later batches stay, but no commit names them.
+    files of later batches stay, but no commit names them. Temporary files are deleted as well: a write that a kill or a
+    full disk has cut off leaves one, and Spark refuses to begin with a log that is not empty. The query must be fenced.
     """
     for folder in ("commits", "offsets"):
-        for file in (checkpoint / folder).glob("*"):
-            if file.name.isdigit() and int(file.name) > batch:
-                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Spark reads a file without checksum too
-                file.unlink(missing_ok=True)
+        files = list((checkpoint / folder).glob("*"))
+        kept = {f.name for f in files if f.name.isdigit() and int(f.name) <= batch}
+        gone = [f for f in files if f.name not in kept and f.name not in {f".{name}.crc" for name in kept}]
+        # A checksum before its file: Spark reads a file without checksum too.
+        for file in sorted(gone, key=lambda file: file.name.isdigit()):
+            file.unlink(missing_ok=True)
 
 
 def keep_only(checkpoint: Path, batches: Collection[BatchId]) -> None:
