@@ -337,17 +337,14 @@ class EpochTopic:
 
     Args:
         topic: its name. A missing topic is created.
-        key: the column(s) that become the record's key. A compacted topic needs it: Kafka keeps the newest record of
-            each key.
+        key: the column(s) that become the record's key. A compacted topic needs it.
         kafka: the cluster, as an address or a `Connection`; None: the application's own.
         partitions: of a missing topic. compacted: a missing topic gets ``cleanup.policy=compact``.
     """
 
-    #: A record may be too large for the topic.
+    #: A record may be too large for the topic. The notes name each epoch.
     may_refuse: ClassVar[bool] = True
-    #: The notes name each epoch.
     remembers: ClassVar[bool] = True
-
     topic: str
     key: str | Sequence[str] | None = None
     kafka: Connection | str | None = field(default=None, kw_only=True)
