@@ -276,4 +276,5 @@ def test_an_epoch_without_records_of_one_topic_has_the_same_program(
         wait_until(told, 60, "the letter")
     finally:
         query.stop()
+    assert set(two.ran) & set(two.planned), "the job has sent the epoch before it got a separate plan"
     two.assert_once()
