@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from falkirk.checker.content import content, content_of
-from falkirk.checker.epochs import Comparison, Due, Forgotten, FoundRow, RowsOfEpochs
+from falkirk.checker.epochs import Comparison, Due, Forgotten, FoundRow, RowsOfEpochs, newest_unknown
 from falkirk.checker.run import Values
 
 
@@ -54,9 +54,7 @@ class _Compacted(RowsOfEpochs):
         self._newest_of: defaultdict[Hashable, dict[int | None, Hashable]] = defaultdict(dict)
         #: The newest epoch whose rows are unknown or invalid: it may have replaced rows of earlier ones, but not of
         #: later ones. No number is used again after a rollback.
-        self._unknown = max((d.epoch for d in due if d.rows is None), default=-1)
-        self._unknown = max(self._unknown, -1 if forgotten is None else forgotten.below - 1)
-        self._unknown = max(self._unknown, max((epoch for epoch, rows in invalid.items() if rows), default=-1))
+        self._unknown = max(newest_unknown(due, forgotten), *(epoch for epoch, rows in invalid.items() if rows), -1)
         for each in due:
             self._add_last(each)
 

@@ -136,6 +136,12 @@ def compare_rows(
     return RowsOfEpochs(due, forgotten, invalid or {}).compare(found)
 
 
+def newest_unknown(due: Sequence[Due], forgotten: Forgotten | None) -> int:
+    """Return the newest epoch whose rows are unknown; -1: none. It may have replaced rows of earlier epochs."""
+    unknown = max((d.epoch for d in due if d.rows is None), default=-1)
+    return unknown if forgotten is None else max(unknown, forgotten.below - 1)
+
+
 class RowsOfEpochs:
     """Compares a place with the rows that are due. Attributes: result: of the comparison so far."""
 

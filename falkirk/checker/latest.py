@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from falkirk.checker.content import content, content_of
-from falkirk.checker.epochs import Comparison, Due, EpochFault, Fault, Forgotten, FoundRow, changed_row
+from falkirk.checker.epochs import Comparison, Due, EpochFault, Fault, Forgotten, FoundRow, changed_row, newest_unknown
 from falkirk.checker.run import Values
 
 
@@ -38,8 +38,7 @@ def compare_latest(
         stay if no epoch gives its key again.
     """
     result, last = Comparison(), _last_rows(due, keys)
-    #: The newest epoch whose rows are unknown; they may have replaced rows of earlier epochs.
-    unknown = max((d.epoch for d in due if d.rows is None), default=-1 if forgotten is None else forgotten.below - 1)
+    unknown = newest_unknown(due, forgotten)
     result.due = sum(each.required for each in last.values())
     unjudged, invalid_max = 0, sum((invalid or {}).values())
     for row in found:

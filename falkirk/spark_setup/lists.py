@@ -47,11 +47,10 @@ def make_lists_in_one_call(session: SparkSession) -> None:
 
 def with_options(to: Options, options: Mapping[str, str]) -> Options:
     """Return a reader or writer with these options as well. One that is not PySpark's takes them itself."""
-    is_ours = isinstance(to, DataFrameReader | DataFrameWriter)
-    if not is_ours or any(_BETWEEN in part for entry in options.items() for part in entry):
+    if not isinstance(to, DataFrameReader | DataFrameWriter):
         return to.options(**options)
     java = cast(Any, to)
-    made = _text_map(java._spark._jvm, options)
+    made = text_map(java._spark, options)
     side = "_jreader" if isinstance(to, DataFrameReader) else "_jwrite"
     setattr(java, side, getattr(java, side).options(made))
     return to
@@ -60,13 +59,10 @@ def with_options(to: Options, options: Mapping[str, str]) -> Options:
 def text_map(session: SparkSession, options: Mapping[str, str]) -> Any:
     """Return a map of texts in the JVM."""
     jvm: Any = session._jvm
-    if not any(_BETWEEN in part for entry in options.items() for part in entry):
-        return _text_map(jvm, options)
+    parts = [part for entry in options.items() for part in entry]
+    if not any(_BETWEEN in part for part in parts):
+        return jvm.org.falkirk.TextMap.of(_BETWEEN.join(parts))
     made = jvm.java.util.HashMap()
     for name, value in options.items():
         made.put(name, value)
     return made
-
-
-def _text_map(jvm: Any, options: Mapping[str, str]) -> Any:
-    return jvm.org.falkirk.TextMap.of(_BETWEEN.join(part for entry in options.items() for part in entry))

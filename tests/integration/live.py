@@ -55,8 +55,8 @@ class Wire:
     def records(self, topic: str) -> list[TopicRecord]:
         """Return everything that an ordinary consumer finds in a topic now.
 
-        A topic that is as it was at the last look is not read again. Tests look until something is there, and a new
-        consumer costs the broker and this process 16 ms of CPU time, the ends of a topic 1 ms.
+        A topic that is as it was at the last look is not read again. Tests look until something is there. A new
+        consumer takes 16 ms of CPU time in the broker and in this process, and the ends of a topic take 1 ms.
         """
         topics = self.topics
         now = topics.identity(topic), topics.first_positions(topic), topics.readable_positions(topic)

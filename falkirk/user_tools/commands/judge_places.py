@@ -45,7 +45,7 @@ from falkirk.platform.stored import parse_json
 from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.epochs.inputs import read_folders
 from falkirk.runtime.spark.rows import JSON_OPTIONS, NOT_WRITTEN, TOO_LARGE
-from falkirk.runtime.spark.sinks.epoch_notes import notes_back, topic_of_notes
+from falkirk.runtime.spark.sinks.epoch_notes import all_notes_back, topic_of_notes
 from falkirk.steps.dataframes.pairs import united
 from falkirk.theory.ids import EpochNumber
 
@@ -352,8 +352,7 @@ def epoch_topic_place(to: EpochTopic, sink: str, batch: Batch, place: Storage) -
     options, notes = connection.client_options(), topic_of_notes(place.home, sink)
     is_compacted_ = to.compacted or is_compacted(options, to.topic) is not False
     if not is_compacted_ and (topics := Topics(connection)).exists(notes):
-        first, last = topics.first_positions(notes)[0], topics.readable_positions(notes)[0]
-        is_compacted_ = any(note and note.is_compacted for _, note in notes_back(connection, notes, first, last))
+        is_compacted_ = any(note and note.is_compacted for _, note in all_notes_back(connection, topics, notes))
     found = TopicPlace(to.record, batch.schema, connection, to.keys if is_compacted_ else None)
     found.name = to.address
     return found

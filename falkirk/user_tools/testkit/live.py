@@ -121,11 +121,11 @@ class MemoryRegion:
             for number, saved in sorted(self.saved.items())
         )  # fmt: skip
 
-    def _before(self, number: CheckpointNumber, of_view: int) -> OffsetFrontier:
-        """Return the end of the input of a checkpoint. Args: of_view: this many of the last epochs of views count."""
+    def _before(self, number: CheckpointNumber, more: int) -> OffsetFrontier:
+        """Return the end of the input of a checkpoint. Args: more: of its views, as of `as_positions`."""
         positions = {source: {0: read} for source, read in zip(self._sources, self.saved[number].read, strict=True)}
         epochs = self._epochs_read.upto(number) if self.region.views else {}
-        return OffsetFrontier.before(positions | as_positions(epochs, of_view))
+        return OffsetFrontier.before(positions | as_positions(epochs, more))
 
     def note_epochs(self, epochs: Mapping[LogId, EpochNumber]) -> None:
         """Note epochs of its views before it reads them. Raises: Crash."""

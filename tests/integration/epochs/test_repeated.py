@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 ROWS = 12
 #: After as many epochs the job has sent one.
 EPOCHS_MAX = 6
+#: The topic with the dead letters of the batch.
+LETTERS = "repeated-sums.dead-letters"
 #: The calls from Python to the JVM for an epoch that the job sends. An epoch with a separate plan makes 80.
 CALLS_MAX = 25
 #: Where a process ends in an epoch that the job sends.
@@ -116,6 +118,16 @@ class Sums:
             if len(self.ran) > before:
                 return
         raise AssertionError(f"no epoch was repeated: {self.planned}")
+
+    def send_unfit(self, query: Query, topic: str) -> int:
+        """Send a record that does not fit, and one that does, once the job sends epochs. Return how many letters are
+        there before."""
+        self.run_until_repeated(query)
+        before = self.wire.count(LETTERS) if self.wire.topics.exists(LETTERS) else 0
+        self.wire.send(topic, [b"no number", {"n": self.sent}])
+        self.sent += 1
+        self.await_all(query)
+        return before
 
     def assert_once(self) -> None:
         assert self.arrived() == Counter(range(self.sent))
@@ -239,20 +251,15 @@ def test_a_repeated_epoch_that_is_out_in_part_is_completed_once(
 
 
 def test_dead_letters_of_repeated_epochs_are_there_once(spark: "SparkSession", sums: Sums) -> None:
-    dead = "repeated-sums.dead-letters"
     query = sums.start()
     try:
-        sums.run_until_repeated(query)
-        before = sums.wire.count(dead) if sums.wire.topics.exists(dead) else 0
-        sums.wire.send(sums.numbers, [b"no number", {"n": sums.sent}])
-        sums.sent += 1
-        sums.await_all(query)
-        wait_until(lambda: sums.wire.count(dead) > before, 60, "the letter")
+        before = sums.send_unfit(query, sums.numbers)
+        wait_until(lambda: sums.wire.count(LETTERS) > before, 60, "the letter")
         sums.run_until_repeated(query)
     finally:
         query.stop()
     sums.assert_once()
-    assert sums.wire.count(dead) == before + 1
+    assert sums.wire.count(LETTERS) == before + 1
     assert sum(epoch.dead for epoch in sums.epochs().epochs()) == 1
 
 
@@ -260,18 +267,14 @@ def test_an_epoch_without_records_of_one_topic_has_the_same_program(
     spark: "SparkSession", broker: Broker, tag: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The separate plan that writes the dead letters continues what the job of both topics has sent."""
-    two, dead = Two(broker, tag, home, monkeypatch), "repeated-sums.dead-letters"
+    two = Two(broker, tag, home, monkeypatch)
     query = two.start()
     try:
-        two.run_until_repeated(query)
-        before = two.wire.count(dead) if two.wire.topics.exists(dead) else 0
-        two.wire.send(two.others, [b"no number", {"n": two.sent}])
-        two.sent += 1
-        two.await_all(query)
+        before = two.send_unfit(query, two.others)
 
         def told() -> bool:
             assert query.isActive, query.exception()
-            return two.wire.topics.exists(dead) and two.wire.count(dead) > before
+            return two.wire.topics.exists(LETTERS) and two.wire.count(LETTERS) > before
 
         wait_until(told, 60, "the letter")
     finally:

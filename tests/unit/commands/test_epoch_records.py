@@ -18,7 +18,7 @@ from falkirk.runtime.spark.sinks.epoch_notes import NOTE_KEY, EpochNote, NotedPl
 from falkirk.theory.ids import EpochNumber, LogId, Offset
 from falkirk.user_tools.commands import epoch_records, judge_places
 from tests.stores import void_range
-from tests.unit.commands.told_origins import AWAY, Shop, made
+from tests.unit.commands.told_origins import AWAY, Shop, file_of, made
 
 #: As the command names the topic: the application also writes a topic `reports` on its own cluster.
 NAME = "sink:away"
@@ -31,13 +31,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 
 
 @pytest.fixture
-def file(shop: Shop, tmp_path: Path) -> Path:
-    file = tmp_path / "shop.py"
-    file.write_text(
-        "from pathlib import Path\nfrom tests.unit.commands.told_origins import application\n\n"
-        f"app = application(Path({str(shop.home.path)!r}))\n"
-    )
-    return file
+def file(shop: Shop) -> Path:
+    return file_of(shop)
 
 
 def invoked(file: Path, command: str, *options: str) -> Any:

@@ -17,7 +17,7 @@ from falkirk.theory.ids import LogId
 from falkirk.user_tools.commands.records import TopicRecords, as_text
 from falkirk.user_tools.commands.shown_values import ShownValues
 from tests.registries import FakeRegistry, wire
-from tests.unit.commands.told_origins import AVRO, HELD, HOP, Shop, made
+from tests.unit.commands.told_origins import AVRO, HELD, HOP, Shop, file_of, made
 
 
 @pytest.fixture
@@ -26,13 +26,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 
 
 @pytest.fixture
-def file(shop: Shop, tmp_path: Path) -> Path:
-    file = tmp_path / "shop.py"
-    file.write_text(
-        "from pathlib import Path\nfrom tests.unit.commands.told_origins import application\n\n"
-        f"app = application(Path({str(shop.home.path)!r}))\n"
-    )
-    return file
+def file(shop: Shop) -> Path:
+    return file_of(shop)
 
 
 def peeked(file: Path, *options: str) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from falkirk.user_tools.commands import state as command
 from falkirk.user_tools.commands.history.application import OfflineApplication
 from falkirk.user_tools.commands.history.unchanged import TRIES, read_unchanged
 from tests.unit.commands.test_state import stateful
-from tests.unit.commands.told_origins import HOP, Shop, commit, made, shape
+from tests.unit.commands.told_origins import HOP, Shop, commit, file_of, made, shape
 
 #: The end of the input of checkpoint 1 before the rollback, and of the other one with its number.
 FORMER, PRESENT = 2, 9
@@ -111,11 +111,7 @@ def test_why_names_the_checkpoint_that_covers_the_result_now(shop: Shop, monkeyp
         roll_back(shop)
 
     once_before(monkeypatch, RegionAtRest, "checkpoints", cancelled)
-    file = shop.home.path.parent / "shop.py"
-    file.write_text(
-        "from pathlib import Path\nfrom tests.unit.commands.told_origins import application\n\n"
-        f"app = application(Path({str(shop.home.path)!r}))\n"
-    )
+    file = file_of(shop)
     told = CliRunner().invoke(main, ["why", str(file), name, "--json"], catch_exceptions=False)
     found = json.loads(told.output)
     assert found["record"]["void"], "as of the same time as the checkpoints"

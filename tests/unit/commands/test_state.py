@@ -26,7 +26,7 @@ from falkirk.user_tools.commands import kept_state
 from falkirk.user_tools.commands.kept_state import READ_TRIES, batch_states, live_state, newest_checkpoint
 from tests.strays import drop_strays
 from tests.support import on_disk
-from tests.unit.commands.told_origins import HOP, Shop, commit, made, shape
+from tests.unit.commands.told_origins import HOP, Shop, commit, file_of, made, shape
 
 
 @pytest.fixture
@@ -80,13 +80,9 @@ def test_a_state_of_several_parts_names_each_and_what_can_not_be_shown(shop: Sho
     assert "can't show" in loops.note
 
 
-def test_the_command_says_of_which_epoch_the_state_is(shop: Shop, tmp_path: Path) -> None:
+def test_the_command_says_of_which_epoch_the_state_is(shop: Shop) -> None:
     save(shop, {"": [*ROWS, {"item": "\x1b[2J" + "x" * 500, "n": 2}]})
-    file = tmp_path / "shop.py"
-    file.write_text(
-        "from pathlib import Path\nfrom tests.unit.commands.told_origins import application\n\n"
-        f"app = application(Path({str(shop.home.path)!r}))\n"
-    )
+    file = file_of(shop)
     told = CliRunner().invoke(main, ["state", str(file), "report", "-n", "2"], catch_exceptions=False)
     assert told.exit_code == 0, told.output
     assert told.output.startswith("state of report at epoch 0, made ")

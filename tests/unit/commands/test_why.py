@@ -25,7 +25,7 @@ from falkirk.user_tools.commands.origins import Origins
 from falkirk.user_tools.commands.records import TopicRecords, key_texts, place_of_text
 from falkirk.user_tools.commands.why import origin_tree
 from tests.stores import void_range
-from tests.unit.commands.told_origins import HELD, HOP, Shop, commit, made
+from tests.unit.commands.told_origins import HELD, HOP, Shop, commit, file_of, made
 
 
 @pytest.fixture
@@ -381,14 +381,10 @@ def test_values_of_others_are_shown_on_one_line_without_control_characters(shop:
     assert max(map(len, text.splitlines())) <= 110
 
 
-def test_the_command_works_while_the_application_runs_and_prints_json(shop: Shop, tmp_path: Path) -> None:
+def test_the_command_works_while_the_application_runs_and_prints_json(shop: Shop) -> None:
     """The fixture holds the lock of the home, as a running application does."""
     *_, last = sell(shop, "tea", "tea")
-    file = tmp_path / "shop.py"
-    file.write_text(
-        "from pathlib import Path\nfrom tests.unit.commands.told_origins import application\n\n"
-        f"app = application(Path({str(shop.home.path)!r}))\n"
-    )
+    file = file_of(shop)
     told = CliRunner().invoke(main, ["why", str(file), last, "--json"], catch_exceptions=False)
     assert told.exit_code == 0, told.output
     assert json.loads(told.output) == json.loads(json.dumps(explained(shop, last)))

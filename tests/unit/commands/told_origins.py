@@ -200,6 +200,16 @@ def at(connection: Any) -> str:
     return f"{AWAY}/" if Connection.of(connection).bootstrap == AWAY else ""
 
 
+def file_of(shop: Shop) -> Path:
+    """Write the file with a shop's application, for commands."""
+    file = shop.home.path.parent / "shop.py"
+    file.write_text(
+        "from pathlib import Path\nfrom tests.unit.commands.told_origins import application\n\n"
+        f"app = application(Path({str(shop.home.path)!r}))\n"
+    )
+    return file
+
+
 def made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     """Yield a shop that has run, and does not run now."""
     app = application(folder / "home")

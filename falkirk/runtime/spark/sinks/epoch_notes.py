@@ -115,6 +115,11 @@ def notes_back(
         last, back = begin, back * 10
 
 
+def all_notes_back(connection: Connection, topics: Topics, topic: LogId) -> Iterator[tuple[Offset, EpochNote | None]]:
+    """Yield all committed notes as `notes_back` does. Args: topics: of the same cluster."""
+    return notes_back(connection, topic, topics.first_positions(topic)[0], topics.readable_positions(topic)[0])
+
+
 class EpochNotes:
     """The notes of one sink. Args: address: of the topic that they are about. sink: its name.
 
@@ -186,9 +191,8 @@ class EpochNotes:
 
     def _newest(self, topic: LogId) -> tuple[EpochNote | None, bool]:
         """Return the newest note that can be read, and whether no later record of a note is malformed."""
-        first, last = self._topics.first_positions(topic)[0], self._topics.readable_positions(topic)[0]
         is_whole = True
-        for _, note in notes_back(self._connection, topic, first, last):
+        for _, note in all_notes_back(self._connection, self._topics, topic):
             if note is not None:
                 return note, is_whole
             is_whole = False
