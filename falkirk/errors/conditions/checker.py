@@ -138,5 +138,6 @@ ROWS_CHANGED = Condition(
     "ROWS_CHANGED",
     LogError,
     "{changed} while the checker was reading.",
-    hint="Run the checker when no record is in flight.",
+    hint="Run the checker when no record is in flight. If a first offset has moved, the topic's retention has deleted "
+    "records: increase it.",
 )

@@ -13,19 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import Observation, Window
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.declare.policy import Policy
 from falkirk.errors import HomeError, InternalError
 from falkirk.kafka_client.connection import Connection
-from falkirk.plan.planner import plan_application
 from falkirk.recovery.decision_store import Store
 from falkirk.recovery.ownership.folder import open_home
 from falkirk.runtime.spark.context import Context
 from falkirk.runtime.spark.epochs import region
-from falkirk.runtime.spark.epochs.direct import _around
 from falkirk.runtime.spark.epochs.inputs import ROW
 from falkirk.runtime.spark.epochs.log import EpochLog
 from falkirk.runtime.spark.epochs.run import Run
@@ -35,7 +33,6 @@ from falkirk.runtime.supervision.query import run_here
 from falkirk.spark_setup.broker import Broker
 from falkirk.spark_setup.observing import observing
 from falkirk.steps.dataframes import plans
-from falkirk.steps.static_analysis.structure import KnownLeaves, digest, structure_of
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire, failed
 from tests.support import wait_until
@@ -259,20 +256,6 @@ def test_what_does_not_fit_is_a_dead_letter_once(spark: "SparkSession", broker: 
     finally:
         query.stop()
     assert sorted(r["n"] for r in wire.rows(out)) == [n for n in range(20) if n % 5]
-
-
-def program(spark: "SparkSession", added: str) -> str:
-    """Return the text for a program with a lambda, an observation and an option.
-
-    It is the same in another process: `inference/test_hunt.py` compares both.
-    """
-    app = application("tag", Path("home"), lambda events: events.select("n"))
-    batch = plan_application(app, spark, "id").batches[0]
-    rows = spark.range(3).select(F.col("id").alias("n"), F.array("id").alias("several"))
-    rows = rows.select(F.expr(added).alias("n"), F.transform("several", lambda x: x + 1).alias("several"))
-    rows = rows.select("n", F.to_json(F.struct("several"), {"ignoreNullFields": "false"}).alias("half"))
-    result = rows.observe(Observation(), F.count("*").alias("rows"))
-    return digest([structure_of(result, KnownLeaves()), _around(batch, spark)])
 
 
 def test_rows_that_are_alike_are_there_as_often(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from falkirk.spark_setup.spark import spark_session
 from tests.conftest import INTERPRETED
-from tests.integration.epochs.test_direct import program
 from tests.integration.hunting.judge import Hunt
 from tests.integration.hunting.program import Kind, Pipeline
+from tests.integration.hunting.program_of_epochs import program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ _OTHER = {
     "SPARK_SUBMIT_OPTS": "-Duser.language=tr -Duser.country=TR -Dfile.encoding=ISO-8859-1 "
     "-Duser.timezone=America/St_Johns -XX:+UseParallelGC -XX:TieredStopAtLevel=1",
 }  # fmt: skip
-#: The beginning of the line in which the other process prints the text for a program (`test_direct.py`).
+#: The beginning of the line in which the other process prints the text for a program.
 PROGRAM = "program: "
 #: The cores of the first process and of the second one.
 HERE, ELSEWHERE = 2, 3

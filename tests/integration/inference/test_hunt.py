@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.epochs.test_direct import program
 from tests.integration.hunting import elsewhere
 from tests.integration.hunting.judge import Hunt, Outcome, Told
+from tests.integration.hunting.program_of_epochs import program
 from tests.integration.hunting.soak import BLOCK, recorded
 
 if TYPE_CHECKING:
