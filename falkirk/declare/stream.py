@@ -258,7 +258,9 @@ class Stream:
             raise NOT_A_STREAM.error(where=where, operation=operation, name=type(other).__name__)
         return self._like(Step(parent=self._node, operation=operation, arguments=(other,), where=where))
 
-    def withWatermark(self, eventTime: str, delayThreshold: Duration, *, ahead: Duration = AHEAD) -> Self:
+    def withWatermark(
+        self, eventTime: str, delayThreshold: Duration, *, ahead: Duration = AHEAD, idle: Duration | None = None
+    ) -> Self:
         """Declare the event time of the records, as ``DataFrame.withWatermark``.
 
         `dropDuplicates`, windows, `join`, `join_asof`, or `stateful` with ``order=``, ``expires=`` or ``on_timer=`` has
@@ -268,10 +270,12 @@ class Stream:
         time of its partition, less `delayThreshold`.
 
         Args: eventTime: the name of a TIMESTAMP column. ahead: how far a time may be ahead of the clock. Records with
-            later times, or without a time, become dead letters.
+            later times, or without a time, become dead letters. idle: a partition without a record for this long holds
+            time up no longer: its time becomes the least one of the other partitions. With `idle`, a processor runs
+            in micro-batches. By default a partition holds time up for ever.
         Raises: DefinitionError: `WATERMARK_INVALID`, `DURATION_MALFORMED`.
         """
-        return self._then("withWatermark", watermark(eventTime, delayThreshold, ahead, caller()))
+        return self._then("withWatermark", watermark(eventTime, delayThreshold, ahead, idle, caller()))
 
     def withClock(self, clock: "Stream") -> Self:
         """Let the timers of a `stateful` with ``on_timer=`` after it fire by the clock (processing time).

@@ -19,14 +19,17 @@ class Watermark:
     record that is older than the watermark of its partition is late.
 
     Args: column: a TIMESTAMP column. delay_us: in microseconds. ahead_us: how far a time may be ahead of the clock.
+        idle_us: how long a partition may be without a record before it holds time up no longer; None: for ever.
     """
 
     column: str
     delay_us: int
     ahead_us: int
+    idle_us: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.column}, {interval_text(self.delay_us)}, {interval_text(self.ahead_us)} ahead"
+        idle = "" if self.idle_us is None else f", idle after {interval_text(self.idle_us)}"
+        return f"{self.column}, {interval_text(self.delay_us)}, {interval_text(self.ahead_us)} ahead{idle}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +105,14 @@ def interval_text(duration_us: int) -> str:
     return f"{duration_us} us"
 
 
-def watermark(column: object, delay: Duration, ahead: Duration, where: SourceLocation) -> Watermark:
+def watermark(
+    column: object, delay: Duration, ahead: Duration, idle: Duration | None, where: SourceLocation
+) -> Watermark:
     """Return a watermark. Raises: DefinitionError: `WATERMARK_INVALID`, `DURATION_MALFORMED`."""
-    delay_s, ahead_s = duration_s(delay), duration_s(ahead)
-    if not isinstance(column, str) or not column or max(delay_s, ahead_s) > SPAN_S_MAX:
-        raise WATERMARK_INVALID.error(where=where, column=column, delay=delay, ahead=ahead)
-    return Watermark(column=column, delay_us=round(delay_s * 1_000_000), ahead_us=round(ahead_s * 1_000_000))
+    delay_s, ahead_s, idle_s = duration_s(delay), duration_s(ahead), None if idle is None else duration_s(idle)
+    if not isinstance(column, str) or not column or max(delay_s, ahead_s, idle_s or 0) > SPAN_S_MAX:
+        raise WATERMARK_INVALID.error(where=where, column=column, delay=delay, ahead=ahead, idle=idle)
+    return Watermark(
+        column=column, delay_us=round(delay_s * 1_000_000), ahead_us=round(ahead_s * 1_000_000),
+        idle_us=None if idle_s is None else round(idle_s * 1_000_000),
+    )  # fmt: skip

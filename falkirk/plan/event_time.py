@@ -138,6 +138,9 @@ def timed_against_live(
     processor: DeclaredProcessor, steps: Sequence[Step], sources: Mapping[str, SourceNode]
 ) -> str | None:
     """Return why a processor's step with event time can't run live, or None. Args: steps: upstream first."""
+    idle = next((s for s in steps if s.operation == "withWatermark" and s.arguments[0].idle_us is not None), None)
+    if idle is not None:
+        return f"which partitions are idle is decided at the end of an epoch: withWatermark(idle=) ({idle.where})"
     join = next((step for step in steps if step.operation == JOIN), None)
     if join is not None:
         reason = _against_join(processor, join, steps, sources)

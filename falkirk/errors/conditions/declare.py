@@ -343,8 +343,8 @@ KEY_MISSING_DUPLICATES = Condition(
 WATERMARK_INVALID = Condition(
     "WATERMARK_INVALID",
     DefinitionError,
-    "withWatermark({column!r}, {delay!r}, ahead={ahead!r}) needs the name of a column, and durations of at most 500 "
-    "years.",
+    "withWatermark({column!r}, {delay!r}, ahead={ahead!r}, idle={idle!r}) needs the name of a column, and durations of "
+    "at most 500 years.",
     hint='Write withWatermark("at", "10 seconds").',
 )
 WATERMARK_MISSING = Condition(

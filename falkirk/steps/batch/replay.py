@@ -109,7 +109,8 @@ class Replay:
             check_group(frame, split_windows(step.arguments[0])[1], step.where)
         rows, watermark, name = frame.data.drop(BAD), step.arguments[-1], self.processor.name
         if step.operation == "withWatermark":
-            made, self.times[id(watermark)] = watermarks.timed_rows(rows, watermark, name)
+            sources = [root.name for root in roots_of(step)]
+            made, self.times[id(watermark)] = watermarks.timed_rows(rows, watermark, name, sources)
             return frames.good(made, frame.depth)
         times = self.times[id(watermark)]
         if step.operation == "windows":

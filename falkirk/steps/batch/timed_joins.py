@@ -37,7 +37,8 @@ def timed_join(left: Side, right: Side, step: Step, region: str) -> DataFrame:
     Args: region: for the dead letters. Raises: DefinitionError: as `matching`. PySparkException.
     """
     call, join = current("join"), step.arguments[1]
-    sides = (left, right)
+    sides = (left.beside(right, call), right.beside(left, call))
+    left, right = sides
     one, other = (each.rows.select(*columns_of(each.columns)) for each in sides)
     found = matching(one, other, join, step.where)
     if join.as_of:

@@ -5,7 +5,7 @@ TimeOrder.java hold them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -13,6 +13,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from falkirk.declare.watermark import Watermark
 from falkirk.steps.batch.call import LETTER_SCHEMA, Call, current
+from falkirk.steps.batch.idle import held_up_by_other
 from falkirk.steps.batch.watermarks import NEVER, Times, late_letter
 from falkirk.steps.dataframes.names import GREATEST, STAMP, TIME
 from falkirk.steps.live.event_time import LATE
@@ -39,6 +40,18 @@ class Side:
         """The user's columns."""
         return [name for name in self.rows.columns if name not in (STAMP, TIME, GREATEST)]
 
+    def count(self, call: Call) -> int:
+        """Return the number of its partitions."""
+        return sum(call.epoch.partitions.get(name, 1) for name in self.sources)
+
+    def beside(self, other: "Side", call: Call) -> "Side":
+        """Return the stream in a join: if all its partitions are idle, the other stream moves their times."""
+        if self.times.partitions is None:
+            return self
+        after = held_up_by_other(self.times.after, self.times.partitions, other.times.after, other.count(call))
+        call.keep(self.times.slot, after)
+        return replace(self, times=replace(self.times, after=after))
+
 
 def waiting_rows(
     call: Call, slot: str, side: Side, watermark: Watermark, region: str, marks: Sequence[str] = ()
@@ -61,8 +74,9 @@ def waiting_rows(
 
 def least_watermark(call: Call, side: Side, watermark: Watermark) -> DataFrame:
     """Return the least watermark of all partitions of a stream, in one row."""
-    count = sum(call.epoch.partitions.get(name, 1) for name in side.sources)
-    least = F.when(F.count("*") >= F.lit(count), F.min("time") - F.lit(watermark.delay_us)).otherwise(F.lit(NEVER))
+    least = F.when(F.count("*") >= F.lit(side.count(call)), F.min("time") - F.lit(watermark.delay_us)).otherwise(
+        F.lit(NEVER)
+    )
     return side.times.after.agg(least.alias(LIMIT))
 
 

@@ -23,6 +23,7 @@ from falkirk.declare.windows import split_windows
 from falkirk.steps.batch import window_stamps
 from falkirk.steps.batch.ages import AGES, END, Age
 from falkirk.steps.batch.call import LETTER_SCHEMA, Call, current
+from falkirk.steps.batch.idle import held_up_by_none, partitions_seen
 from falkirk.steps.batch.python import KIND
 from falkirk.steps.dataframes.names import AGE, GREATEST, OUR_COLUMNS, STAMP, TIME
 from falkirk.steps.live import windows
@@ -47,17 +48,23 @@ NEVER = -(2**62)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """The times of all partitions, before and after an epoch. `rows`: those that move the times, with `GREATEST`."""
+    """The times of all partitions, before and after an epoch.
+
+    Args: rows: those that move the times, with `GREATEST`. slot: of the times. partitions: see `idle.py`; None: no
+        partition counts as idle.
+    """
 
     before: DataFrame
     after: DataFrame
     rows: DataFrame
+    slot: str
+    partitions: DataFrame | None = None
 
 
-def timed_rows(rows: DataFrame, watermark: Watermark, region: str) -> tuple[DataFrame, Times]:
+def timed_rows(rows: DataFrame, watermark: Watermark, region: str, sources: Sequence[str]) -> tuple[DataFrame, Times]:
     """Return the rows with a suitable time, with `TIME` and `GREATEST`; and the times of all partitions.
 
-    Args: rows: with their stamps. region: for the dead letters.
+    Args: rows: with their stamps. region: for the dead letters. sources: the names of the inputs that they come from.
     """
     call = current("withWatermark")
     slot = call.slot("watermark")
@@ -88,8 +95,12 @@ def timed_rows(rows: DataFrame, watermark: Watermark, region: str) -> tuple[Data
     found = parts["result"]
     newest = found.select(f"{STAMP}.source", f"{STAMP}.partition", F.col(GREATEST).alias("time"))
     after = before.unionByName(newest).groupBy("source", "partition").agg(F.max("time").alias("time"))
+    partitions = None
+    if watermark.idle_us is not None:
+        partitions = partitions_seen(call, found, sources, watermark.idle_us)
+        after = held_up_by_none(after, partitions)
     call.keep(slot, after)
-    return found, Times(before=before, after=after, rows=found)
+    return found, Times(before=before, after=after, rows=found, slot=slot, partitions=partitions)
 
 
 def first_rows_of_key(

@@ -55,6 +55,17 @@ def test_a_value_that_differs_in_the_buffers_makes_results_wait(planned: Planned
     assert promise.release == "behind a checkpoint"
 
 
+def test_idle_partitions_need_micro_batches(planned: Planned) -> None:
+    def idle(stream: fk.Stream) -> fk.Stream:
+        return stream.withWatermark("at", "10 seconds", idle="1 minute").groupBy(window(), "id").agg(F.sum("n"))
+
+    made = planned(idle)
+    assert made.regions == ()
+    (batch,) = made.batches
+    assert "withWatermark(idle=)" in batch.reason
+    assert "idle-partitions-1" in batch.slots
+
+
 def test_a_keyed_step_after_windows_has_a_hop(planned: Planned) -> None:
     made = planned(lambda s: timed(s).groupBy(window(), "id").agg("count(1) AS n").groupBy("n").count())
     assert names(made) == ["counts-by-n", "out"]

@@ -42,6 +42,21 @@ def test_event_time_needs_a_column_and_a_possible_delay(column: Any, delay: Any)
     assert caught.value.parameters["column"] == column
 
 
+def test_a_partition_is_idle_after_a_duration() -> None:
+    events = fk.read(fk.Kafka("events", schema="id STRING, at TIMESTAMP"))
+    timed, plain = events.withWatermark("at", "10 seconds", idle="1 minute"), events.withWatermark("at", "10 seconds")
+    assert isinstance(timed.node, Step)
+    assert str(timed.node.arguments[0]) == "at, 10 s, 60 s ahead, idle after 60 s"
+    assert isinstance(plain.node, Step)
+    assert str(plain.node.arguments[0]) == "at, 10 s, 60 s ahead"
+    with pytest.raises(fk.DefinitionError) as caught:
+        events.withWatermark("at", "10 seconds", idle="200000 days")
+    assert caught.value.condition == "WATERMARK_INVALID"
+    with pytest.raises(fk.DefinitionError) as malformed:
+        events.withWatermark("at", "10 seconds", idle="soon")
+    assert malformed.value.condition == "DURATION_MALFORMED"
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
