@@ -18,7 +18,7 @@ from falkirk.errors.spark import JVM_ERRORS
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.signing import KEY_PATTERN
 from falkirk.platform import private
-from falkirk.spark_setup import exposure, hadoop, objects
+from falkirk.spark_setup import exposure, hadoop, objects, rule_times
 from falkirk.spark_setup.archive import driver_class_path, options
 from falkirk.spark_setup.cluster_plugin import CLUSTER_PLUGIN
 from falkirk.spark_setup.few_calls import save_calls
@@ -179,6 +179,7 @@ def spark_session(
             active.sparkContext.addPyFile(path)
         save_calls(active)
         hadoop.forget_defaults(active)
+        rule_times.forget_rule_times(active)
         _warn(active)
     else:
         active.conf.set("spark.sql.shuffle.partitions", str(state_partitions))

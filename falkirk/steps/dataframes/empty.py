@@ -1,4 +1,4 @@
-"""DataFrames without rows, on which steps are planned."""
+"""DataFrames without rows, on which steps are planned or computed."""
 
 from typing import Any
 
@@ -25,3 +25,10 @@ def no_rows_of(session: SparkSession, schema: Any) -> DataFrame:
     inner: Any = session._jsparkSession
     rows: Any = session.sparkContext._jsc.emptyRDD()
     return DataFrame(inner.internalCreateDataFrame(rows.rdd(), schema, False), session)
+
+
+def known_empty(session: SparkSession, schema: StructType) -> DataFrame:
+    """Return no rows, of which Spark knows that there are none: it leaves out what is computed from them alone."""
+    made: Any = session
+    rows = made._jvm.java.util.ArrayList()
+    return DataFrame(made._jsparkSession.createDataFrame(rows, jvm_schema(session, schema)), session)

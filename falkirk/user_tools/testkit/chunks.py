@@ -29,6 +29,7 @@ from falkirk.steps.batch.in_epoch import BatchState, StatefulCall
 from falkirk.steps.batch.loop_files import LoopFiles
 from falkirk.steps.batch.python import KIND
 from falkirk.steps.batch.replay import Replay
+from falkirk.steps.dataframes.empty import known_empty
 from falkirk.steps.dataframes.names import BAD, STAMP
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.stamped import Frame, good, is_good
@@ -77,12 +78,10 @@ class ChunkSteps:
         """
         given, unfit = dict[str, DataFrame](), list[DataFrame]()
         for number, source in enumerate(self._region.sources):
-            raw = kafka_rows(self._session, source.topic.log, records[number])
-            frame = parse_records(raw, self._parsings[number])
-            parts = F.lit(source.name), F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"), F.lit(0)
-            stamp = F.struct(*parts).cast(STAMP_TYPE).alias(STAMP)
-            users = [F.col(f"`{name}`") for name in frame.columns]
-            given[source.name] = frame.data.where(is_good()).select(*users, stamp)
+            if not records[number]:
+                given[source.name] = known_empty(self._session, self._schemas[number])
+                continue
+            frame, given[source.name] = self._read(number, records[number])
             unfit.append(self._unfit(frame, source.topic.topic))
         names = [source.name for source in self._region.sources]
         epoch = EpochContext(
@@ -103,6 +102,20 @@ class ChunkSteps:
     @cached_property
     def _parsings(self) -> list[Any]:
         return [parsing(source.topic, self._session) for source in self._region.sources]
+
+    def _read(self, number: int, records: Records) -> tuple[Frame, DataFrame]:
+        """Return the records of a source, and those among them that fit, with their stamps."""
+        source = self._region.sources[number]
+        frame = parse_records(kafka_rows(self._session, source.topic.log, records), self._parsings[number])
+        parts = F.lit(source.name), F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"), F.lit(0)
+        stamp = F.struct(*parts).cast(STAMP_TYPE).alias(STAMP)
+        users = [F.col(f"`{name}`") for name in frame.columns]
+        return frame, frame.data.where(is_good()).select(*users, stamp)
+
+    @cached_property
+    def _schemas(self) -> list[StructType]:
+        """The columns of each source's rows."""
+        return [self._read(number, ())[1].schema for number in range(len(self._region.sources))]
 
     def _unfit(self, frame: Frame, topic: str) -> DataFrame:
         """Return the records that do not fit, as dead letters of a live region."""

@@ -121,10 +121,10 @@ def test_a_join_of_three_streams_is_a_join_of_two_and_another_one(kit: Any) -> N
         for name, step in (("a", 1), ("b", 2), ("c", 4))
     }
     t = kit(app)
-    for name in ("c", "a", "b"):
-        t.feed(name, rows[name][:5])
-    for name in ("b", "c", "a"):
-        t.feed(name, rows[name][5:])
+    t.feed("a", rows["a"][:5])
+    for name in ("b", "c"):  # rows of a wait for those of b, and pairs for those of c; then the others for a
+        t.feed(name, rows[name])
+    t.feed("a", rows["a"][5:])
 
     def apart(one: dict[str, Any], other: dict[str, Any]) -> int:
         return abs(int(one["at"][-3:-1]) - int(other["at"][-3:-1]))

@@ -34,7 +34,7 @@ from tests.timers import Model, clocked, clocked_results, ended, letters, rememb
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RECORDS = 600
+RECORDS = 300
 #: The planted fault of each processor, and the option that tells the processors apart.
 MODELS = {
     "live": ("", "60 seconds"), "micro": ("", "60 seconds"), "unexpired": ("expiry", "61 seconds"),

@@ -187,6 +187,7 @@ def started(
     monkeypatch.setattr(local_spark, "_launch_settings", lambda master, data: {"spark.ui.enabled": "false", **launch})
     monkeypatch.setattr(local_spark, "save_calls", lambda session: None)
     monkeypatch.setattr(local_spark.hadoop, "forget_defaults", lambda session: None)
+    monkeypatch.setattr(local_spark.rule_times, "forget_rule_times", lambda session: None)
     spark_session("application", master=master, **options)
     return built
 

@@ -145,6 +145,7 @@ class Driver:
             monkeypatch.setattr(local_spark, name, lambda: "ours")
         monkeypatch.setattr(local_spark, "save_calls", lambda session: None)
         monkeypatch.setattr(local_spark.hadoop, "forget_defaults", lambda session: None)
+        monkeypatch.setattr(local_spark.rule_times, "forget_rule_times", lambda session: None)
 
 
 def test_the_driver_reads_the_file_itself(

@@ -175,6 +175,7 @@ def test_the_session_of_the_host_has_them(monkeypatch: pytest.MonkeyPatch, tmp_p
     for name in ("save_calls", "_limit_avro", "_warn"):
         monkeypatch.setattr(local_spark, name, lambda active: None)
     monkeypatch.setattr(local_spark.hadoop, "forget_defaults", lambda active: None)
+    monkeypatch.setattr(local_spark.rule_times, "forget_rule_times", lambda active: None)
     monkeypatch.setattr(local_spark, "missing_settings", lambda active, data, secure: ())
     monkeypatch.setattr(
         local_spark, "_launch_settings", lambda master, data: {"spark.driver.extraClassPath": "ours.jar"}

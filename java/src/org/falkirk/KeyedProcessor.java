@@ -2,7 +2,6 @@ package org.falkirk;
 
 import java.util.Collections;
 import java.util.Iterator;
-import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.streaming.MapState;
 import org.apache.spark.sql.streaming.OutputMode;
@@ -39,7 +38,7 @@ final class KeyedProcessor extends StatefulProcessor<Integer, Row, Row> {
   @Override
   public void init(OutputMode output, TimeMode time) {
     operator.open(columns, (name, key, value) -> new SparkTable(
-        getHandle().getMapState(name, Encoders.row(key), Encoders.row(value), TTLConfig.NONE())));
+        getHandle().getMapState(name, KnownEncoder.of(key), KnownEncoder.of(value), TTLConfig.NONE())));
   }
 
   @Override
