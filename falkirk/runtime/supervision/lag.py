@@ -14,7 +14,7 @@ from falkirk.spark_setup.spark import writes_elsewhere
 from falkirk.theory.ids import LogId
 
 #: The time between two looks, in seconds. Each costs two requests to Kafka per source.
-LOOK_S = 5.0
+LAG_LOOK_S = 5.0
 
 
 class SourceLag:
@@ -31,7 +31,7 @@ class SourceLag:
         Call it while the query runs. Offsets count as records, and so do markers of transactions.
         """
         now_s = self._context.clock.monotonic()
-        if self._looked_at_s is None or now_s - self._looked_at_s >= LOOK_S:
+        if self._looked_at_s is None or now_s - self._looked_at_s >= LAG_LOOK_S:
             self._looked_at_s, self._found = now_s, self._look()
         return self._found
 

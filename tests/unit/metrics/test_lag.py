@@ -1,4 +1,4 @@
-"""The lag of a live region between two checkpoints: what its sources have, and its query has not read."""
+"""The lag of a live region between two checkpoints: the records of its sources that its query has not read."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from falkirk.errors.conditions.kafka_client import TOPIC_REPLACED
 from falkirk.recovery.protocol.ports import Checkpoint
 from falkirk.runtime.supervision import lag
-from falkirk.runtime.supervision.lag import LOOK_S, SourceLag
+from falkirk.runtime.supervision.lag import LAG_LOOK_S, SourceLag
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import CheckpointNumber, LogId, Offset, Offsets
 
@@ -44,7 +44,7 @@ class Region:
         return self.ends[topic]
 
     def later(self) -> dict[LogId, int]:
-        self.now_s += LOOK_S
+        self.now_s += LAG_LOOK_S
         return dict(self.lag.update())
 
 
@@ -67,7 +67,7 @@ def test_kafka_is_asked_every_few_seconds_only(monkeypatch: pytest.MonkeyPatch) 
         found = region.lag.update()
     assert (region.asked, found) == (2, {ORDERS: 70, WEIGHTS: 9})
     region.ends["weights"] = {0: Offset(11)}
-    region.now_s += LOOK_S - 1
+    region.now_s += LAG_LOOK_S - 1
     assert region.lag.update()[WEIGHTS] == 9
     assert region.later()[WEIGHTS] == 11
 
