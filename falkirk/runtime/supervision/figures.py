@@ -6,11 +6,13 @@ Counters begin at 0 with each host, except those that are positions. The coordin
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import ROUNDS
+from falkirk.errors import StoreError
 from falkirk.runtime.spark import lanes
 from falkirk.runtime.spark.epochs.log import Epoch
 from falkirk.runtime.spark.epochs.region import BatchRegion
@@ -35,12 +37,19 @@ class LiveFigures:
         #: The query and its batch of the newest pause.
         self._paused: tuple[str, int] | None = None
 
-    def update(self, progress: Mapping[str, Any] | None) -> None:
-        """Take in the findings of the last `observe`. Args: progress: Spark's report about its last micro-batch."""
+    def update(self, progress: Mapping[str, Any] | None, unread: Mapping[LogId, int] | None = None) -> None:
+        """Take in the findings of the last `observe`.
+
+        Args: progress: Spark's report about its last micro-batch. unread: as of `SourceLag.update`.
+        """
         checkpoints, starts = self._live.checkpoints(), self._live.starts
         for number, (source, start) in enumerate(starts.items()):
             read = sum(int(checkpoints[-1].read.length_of(source, p)) - o for p, o in start.items())
-            self._sources[source] = {"records": read, "lag": _behind(progress, len(start), number)}
+            lag = (unread or {}).get(source)
+            self._sources[source] = {
+                "records": read,
+                "lag": _behind(progress, len(start), number) if lag is None else lag,
+            }
         self._state = _state_of(progress)
         self._count_pause(progress)
 
@@ -71,8 +80,8 @@ class LiveFigures:
             for partition in ends:
                 upto[partition] = released.length_of(log, partition)
             held = sum(max(0, int(end - upto[p])) for p, end in ends.items())
-            records = published.get(lanes.of_jobs(topic), {}).get(topic, {}).get("records")
-            sinks[topic] = {"records": records, "held": held, "held_age_s": self._held.age_s(ends, upto)}
+            copied = {"records": None, **published.get(lanes.of_jobs(topic), {}).get(topic, {})}
+            sinks[topic] = {**copied, "held": held, "held_age_s": self._held.age_s(ends, upto)}
         return {
             "name": region.name,
             "sources": self._sources or {log: {"records": 0, "lag": None} for log in self._live.logs.sources},
@@ -115,6 +124,8 @@ class BatchFigures:
         self._out: int | None = None
         self._rounds = self._results = 0
         self._start: Positions = {}
+        #: The newest saved state that was measured, and its size in bytes.
+        self._state: tuple[str, int] | None = None
 
     def update(self, epochs: Sequence[Epoch]) -> None:
         """Take in the epochs of the batch, as they are now."""
@@ -125,6 +136,16 @@ class BatchFigures:
                 self._rounds += epoch.marks.get(ROUNDS, 0)
                 self._duration.observe(max(0.0, made_at_s - epoch.decided_at_s))
         self._counted = max([self._counted, *(e.number for e in self._complete[-1:])])
+        self._measure_state()
+
+    def _measure_state(self) -> None:
+        newest = next((e for e in reversed(self._complete) if e.state is not None), None)
+        if newest is None:
+            self._state = None
+        elif self._state is None or self._state[0] != newest.state:
+            with suppress(StoreError):  # the object store is away; the next turn measures it
+                size = self._region.jobs.states.size_bytes(newest)
+                self._state = None if size is None else (str(newest.state), size)
 
     def describe(self, released: OffsetFrontier) -> dict[str, Any]:
         """Return the figures as plain values. Args: released: of its log of epochs."""
@@ -140,6 +161,7 @@ class BatchFigures:
             "name": batch.name,
             "sources": self._sources(),
             "sinks": {n: {"records": self._results, "held": held, "held_age_s": held_age_s} for n in names},
+            "state": {} if self._state is None else {"saved_bytes": self._state[1]},
             "epochs": {
                 "rounds": self._rounds,
                 "duration": self._duration.describe(),

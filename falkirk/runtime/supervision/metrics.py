@@ -54,6 +54,7 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "falkirk_loop_rounds": ("counter", PROCESSOR, "Rounds of the loops of an iteration."),
     "falkirk_state_rows": ("gauge", PROCESSOR, "Rows in the state of a live region."),
     "falkirk_state_memory_bytes": ("gauge", PROCESSOR, "Memory that the state of a live region uses."),
+    "falkirk_state_saved_bytes": ("gauge", PROCESSOR, "Size of the files of the newest saved state of a batch."),
     "falkirk_foreign_records": ("gauge", ("topic",), "Records that others have written; they are ignored."),
 }
 _LABEL_LENGTH_MAX = 200
@@ -195,6 +196,7 @@ class Metrics(Collector):
             if isinstance(size := figures.get("state"), Mapping):
                 yield "falkirk_state_rows", (name,), size.get("rows")
                 yield "falkirk_state_memory_bytes", (name,), size.get("bytes")
+                yield "falkirk_state_saved_bytes", (name,), size.get("saved_bytes")
             if isinstance(epochs := figures.get("epochs"), Mapping):
                 yield "falkirk_epochs_waiting", (name,), epochs.get("backlog")
         for foreign in _maps(status.get("foreign")):

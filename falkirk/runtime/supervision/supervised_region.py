@@ -23,6 +23,7 @@ from falkirk.runtime.spark.live.state_files import damage_of_state
 from falkirk.runtime.spark.live.triage import Damage, damage_of, fatal_of, refuse_split_keys
 from falkirk.runtime.supervision.failures import IDLE_S, Cause, cause_of, has_progressed, shown_reason
 from falkirk.runtime.supervision.figures import LiveFigures, Published
+from falkirk.runtime.supervision.lag import SourceLag
 from falkirk.runtime.supervision.measurements import RegionMeasurements
 from falkirk.runtime.supervision.recorded import checkpoint_span
 from falkirk.runtime.supervision.supervised import Supervised, Supervision
@@ -47,7 +48,10 @@ class SupervisedRegion(Supervised):
         super().__init__(live.region.name, live.region.where, watch)
         self._missing, self._are_loading, self._waits = missing, are_loading, False
         self.live, self._figures = live, LiveFigures(live)
-        self._measurements = RegionMeasurements(live, watch.context, watch.launch)
+        self._measurements, self._lag = (
+            RegionMeasurements(live, watch.context, watch.launch),
+            SourceLag(live, watch.context),
+        )
         #: The cause of the last failure, until it is counted.
         self._cause = Cause.OWN
         self._opening: Opening | None = None
@@ -120,7 +124,7 @@ class SupervisedRegion(Supervised):
         status.twin = None if live.twin is None else live.twin.query is not None
         status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), live.waits_for
         progress = live.query.lastProgress
-        self._figures.update(progress)
+        self._figures.update(progress, self._lag.update())
         if progress and self._context.recorder.is_on:
             self._record_checkpoint(progress)
         if (interval_s := self._starvation.update(live.checkpoints()[-1], live.has_input)) is not None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTERVAL = "2 seconds"
+#: A sent record is acknowledged within this time, also on a busy machine.
+ACKNOWLEDGED_S = 2.0
 
 
 class Run:
@@ -78,6 +80,12 @@ def test_results_of_snapshots_come_out_behind_a_checkpoint(
                 seen.append(found - out)
         run.wire.await_count(run.out, sent, run.query)
         assert [row["version"] for row in run.wire.rows(run.out)] == list(range(1, sent + 1))
+        (measured,) = [f["sinks"][run.out] for f in run.query._host.figures()]
+        # Result and record have the same place among those of their topic. The latency includes the wait.
+        times = zip(run.wire.records(run.out), run.wire.records(run.events), strict=True)
+        at_least_s = sum((r.timestamp_ms or 0) - (e.timestamp_ms or 0) for r, e in times) / 1000
+        assert sum(measured["counts"]) == sent
+        assert at_least_s <= measured["sum"] <= at_least_s + sent * ACKNOWLEDGED_S
     finally:
         run.query.stop()
     assert seen == ([0, 0] if held else [10, 10])

@@ -59,7 +59,7 @@ def batch(name: str = "rank", **changed: Any) -> dict[str, Any]:
     sinks = {"ranks": {"records": 12, "held": 5, "held_age_s": 7.5}}
     return {
         "name": name, "sources": {"links": {"records": 9, "lag": None}}, "sinks": sinks,
-        "epochs": {**epochs, **changed.pop("epochs", {})}, **changed,
+        "state": {"saved_bytes": 640}, "epochs": {**epochs, **changed.pop("epochs", {})}, **changed,
     }  # fmt: skip
 
 

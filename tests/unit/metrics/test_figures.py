@@ -1,13 +1,16 @@
 """The counts and measurements of the host: histograms, ages of held results, and the epochs of a batch."""
 
 import contextlib
+import json
 from bisect import bisect_left
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from falkirk.errors.conditions.platform import DATA_AWAY
 from falkirk.recovery.protocol.ports import Checkpoint
+from falkirk.runtime.spark.epochs.states import States
 from falkirk.runtime.spark.figures import HeldAge, Histogram, note_timestamps
 from falkirk.runtime.spark.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S
 from falkirk.runtime.supervision.figures import BatchFigures, LiveFigures
@@ -117,6 +120,12 @@ def test_a_live_region(told: dict[str, Any] | None, lag: int | None) -> None:
     }
 
 
+def test_what_a_live_region_has_not_read_by_now_is_newer_than_sparks_report() -> None:
+    figures = LiveFigures(live())
+    figures.update(progress("1.5"), {ORDERS: 400})
+    assert figures.describe({}, EMPTY)["sources"] == {"orders": {"records": 12, "lag": 400}}
+
+
 def test_the_pause_at_a_checkpoint_is_the_time_of_a_batch_beyond_its_interval() -> None:
     """The first batch of a query counts for nothing, and each batch counts once, though several polls see it."""
     figures = LiveFigures(live())
@@ -151,11 +160,12 @@ def test_the_state_of_a_live_region() -> None:
 def test_a_live_region_whose_results_are_held() -> None:
     figures = LiveFigures(live("sales"))
     figures.update(None)
-    published = {"sales": {"held": {"records": 13}}, "release:sales": {"sales": {"records": 8}}}
+    latency = {"counts": [8], "sum": 20.0}  # of the copies
+    published = {"sales": {"held": {"records": 13}}, "release:sales": {"sales": {"records": 8, **latency}}}
     outputs = figures.describe(published, OffsetFrontier.before({HELD: {0: Offset(6), 1: Offset(4)}}))["sinks"]
     assert outputs == {
         "held": {"records": 13},
-        "sales": {"records": 8, "held": 3, "held_age_s": pytest.approx(0, abs=9)},
+        "sales": {"records": 8, **latency, "held": 3, "held_age_s": pytest.approx(0, abs=9)},
     }
     assert figures.describe({}, EMPTY)["sinks"]["sales"]["records"] is None
 
@@ -163,7 +173,7 @@ def test_a_live_region_whose_results_are_held() -> None:
 def epoch(number: int, *, made_at_s: float | None = 1001.0, rows: int = 10) -> Any:
     return SimpleNamespace(
         number=number, is_complete=made_at_s is not None, made_at_s=made_at_s, decided_at_s=1000.0, rows=rows, dead=0,
-        marks={"rounds": 4}, then={ORDERS: {0: Offset(100 * number + 100)}},
+        marks={"rounds": 4}, then={ORDERS: {0: Offset(100 * number + 100)}}, folder=f"{number}", state=None,
     )  # fmt: skip
 
 
@@ -197,3 +207,69 @@ def test_a_batch() -> None:
     found = figures.describe(OffsetFrontier.before({LOG: {0: Offset(4)}}))
     assert (found["epochs"]["rounds"], sum(found["epochs"]["duration"]["counts"])) == (12, 3)
     assert found["sinks"]["ranks"]["records"] == 20
+
+
+def test_the_size_of_the_newest_saved_state_of_a_batch_is_measured_once() -> None:
+    asked, sizes = list[str](), {"1-state": 700, "3-state": 900}
+
+    def size_bytes(of: Any) -> int | None:
+        asked.append(of.state)
+        if len(asked) == 1:
+            raise DATA_AWAY.error(where="s3a://there", reason="no answer")
+        return sizes.get(of.state)
+
+    batch = SimpleNamespace(name="rank", log=LOG, sinks=[], inputs=[])
+    jobs = SimpleNamespace(first_of_next=lambda epochs: {}, states=SimpleNamespace(size_bytes=size_bytes))
+    of: Any = SimpleNamespace(batch=batch, jobs=jobs, releaser=None)
+    figures, made = BatchFigures(of, 0.0), [epoch(n) for n in range(4)]
+
+    def state() -> dict[str, int]:
+        figures.update(made)
+        return dict(figures.describe(EMPTY)["state"])
+
+    assert state() == {}
+    made[1].state = "1-state"
+    assert state() == {}  # the object store is away
+    assert [state(), state()] == [{"saved_bytes": 700}] * 2  # epochs after it have no saved state
+    made[3].state = "3-state"
+    assert [state(), state()] == [{"saved_bytes": 900}] * 2
+    assert asked == ["1-state", "1-state", "3-state"]
+    made[3].state, made[1].state = None, "deleted"
+    assert state() == {}
+
+
+@pytest.mark.parametrize("is_result", [True, False])
+def test_the_size_of_a_saved_state(*, is_result: bool) -> None:
+    notes = {"loop": {"files": {"a": [30, 1], "b": [4, 1]}}}
+    rows = {"part-0.parquet": [500, 1], "_dead0/part-0.parquet": [9000, 1]}
+    kept = {"count/part-0.parquet": [60, 1], "loop.json": [7, 1]}
+    of: Any = SimpleNamespace(
+        state="2" if is_result else "2-state", folder="2", files=rows, state_files={} if is_result else kept
+    )
+    log = Folders({} if is_result else {"2-state/loop.json": json.dumps(notes["loop"])})
+    states = States(None, SimpleNamespace(notes=("loop",)), log, None)  # type: ignore[arg-type]
+    assert states.size_bytes(of) == (500 if is_result else 60 + 7 + 30 + 4)
+    log.texts.clear()
+    assert states.size_bytes(of) == (500 if is_result else None)  # deleted meanwhile
+
+
+class Folders:
+    """The part of a log of epochs that reads notes."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self.texts = texts
+
+    def path(self, folder: str) -> Any:
+        def text_of(name: str) -> Any:
+            def read_text() -> str:
+                if f"{folder}/{name}" not in self.texts:
+                    raise FileNotFoundError
+                return self.texts[f"{folder}/{name}"]
+
+            return SimpleNamespace(read_text=read_text)
+
+        class Path:
+            def __truediv__(self, name: str) -> Any:
+                return text_of(name)
+
+        return Path()

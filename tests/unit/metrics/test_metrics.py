@@ -47,6 +47,7 @@ EXPECTED: dict[tuple[str, tuple[str, ...]], float] = {
     ("falkirk_loop_rounds_total", ("rank",)): 31,
     ("falkirk_state_rows", ("sales",)): 44,
     ("falkirk_state_memory_bytes", ("sales",)): 5000,
+    ("falkirk_state_saved_bytes", ("rank",)): 640,
     ("falkirk_foreign_records", ("sales",)): 6,
 }
 

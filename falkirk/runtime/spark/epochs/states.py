@@ -1,5 +1,6 @@
 """States: saves the state of a batch after an epoch in a separate folder: rows as Parquet files, and notes as text."""
 
+import json
 import logging
 from collections.abc import Callable, Iterable
 
@@ -7,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.errors import StoreError
 from falkirk.plan.batch import Batch
-from falkirk.platform.data import DataPath
+from falkirk.platform.data import DataPath, is_hidden
 from falkirk.runtime.spark.epochs.computed import OWN_STATE
 from falkirk.runtime.spark.epochs.inputs import read_folders
 from falkirk.runtime.spark.epochs.log import Epoch, EpochLog
@@ -52,6 +53,18 @@ class States:
             return {OWN_STATE: read_folders(self._session, [path], schemas[OWN_STATE])}
         rows = {slot: read_folders(self._session, [path / slot], schema) for slot, schema in schemas.items()}
         return {**rows, **{slot: _note(path, slot).read_text() for slot in self._batch.notes}}
+
+    def size_bytes(self, epoch: Epoch) -> int | None:
+        """Return the size of all files of the saved state after a complete epoch; None: it was deleted meanwhile."""
+        is_result = epoch.state == epoch.folder
+        files = epoch.files if is_result else epoch.state_files
+        sizes = [size for path, (size, *_) in files.items() if not is_hidden(path)]  # no dead letters
+        for slot in () if is_result else self._batch.notes:
+            note = self._noted.get((slot, str(epoch.state))) or self._note_of(slot, str(epoch.state))
+            if note is None:
+                return None
+            sizes += [size for size, *_ in json.loads(note).get("files", {}).values()]
+        return sum(sizes)
 
     def after(self, kept: BatchState, folder: str) -> BatchState:
         """Return the state after an epoch, which is in no file; Spark keeps it in its storage.

@@ -56,6 +56,8 @@ class RegionLanes:
         for name in self._tokens:
             lanes.record(context, name, incarnation, count)
         made = lanes.writer(context, region.name, incarnation, count, options, self._tokens.get(region.name))
+        if region.released_to is not None:
+            made = made.holding(region.output.topic)
         if (token := self._tokens.get(self._letters)) is None:
             return made
         own = {**options, "kafka.client.id": fence.client_id(context.home.identity, self._letters, incarnation)}

@@ -39,7 +39,8 @@ def copy(context: Context, held: LogId, sink: str, first: Offsets, last: Offsets
             committed=False,
         )  # fmt: skip
         to = first_attempt_only(F.lit(sink)).alias("topic")
-        rows = without(records, void).select(to, "partition", "key", "value", header)
+        # The writer of the log has given each record the timestamp of its cause (KafkaWriter.java).
+        rows = without(records, void).select(to, "partition", "key", "value", header, "timestamp")
         write(context, sink, rows, context.topics.facts(sink).max_message_bytes)
     except SPARK_ERRORS as error:
         raise RELEASE_FAILED_COPY.error(topic=sink, held=held, reason=first_line(error)) from error

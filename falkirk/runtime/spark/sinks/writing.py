@@ -78,7 +78,8 @@ def _open(context: Context, topic: str) -> Writers:
 
 
 def write(context: Context, topic: str, rows: DataFrame, limit_bytes: int) -> None:
-    """Append rows to a topic: (topic STRING, partition INT, key BINARY, value BINARY, header BINARY).
+    """Append rows to a topic: (topic STRING, partition INT, key BINARY, value BINARY, header BINARY), and perhaps a
+    TIMESTAMP from which the latency of a row counts.
 
     If it fails, some of the rows may be there, in order within each task. The next job then opens a new incarnation.
 

@@ -18,12 +18,16 @@ import org.apache.spark.sql.Row;
  */
 public final class KafkaWriter extends ForeachWriter<Row> {
   private static final long serialVersionUID = 1L;
+  /** The oldest timestamp that a held record gets. Brokers may refuse older ones, and no wait of hours is worth that. */
+  private static final long OLDEST_MS = 3_600_000;
 
   private final LaneSettings settings;
   /** The settings of the lanes for dead letters, and their topic. Null: dead letters take the lane of results. */
   private LaneSettings letters;
   private String lettersTopic;
   private boolean bySource, joins;
+  /** The log in which results wait for their release. Null: the region has none. */
+  private String heldLog;
 
   private transient int number;
   private transient long batch;
@@ -87,6 +91,15 @@ public final class KafkaWriter extends ForeachWriter<Row> {
     return this;
   }
 
+  /**
+   * Give each record of this log the timestamp of the record that caused it, if this JVM knows it. So the job that copies
+   * a result to its topic can measure the whole latency. Nothing in such a log expires by its timestamp.
+   */
+  public KafkaWriter holding(String log) {
+    heldLog = log;
+    return this;
+  }
+
   @Override
   public boolean open(long partition, long epoch) {
     number = (int) partition;
@@ -102,17 +115,25 @@ public final class KafkaWriter extends ForeachWriter<Row> {
 
   @Override
   public void process(Row row) {
-    ProducerRecord<byte[], byte[]> record =
-        new ProducerRecord<>(row.getString(0), row.getInt(1), (byte[]) row.get(2), (byte[]) row.get(3));
     byte[] header = (byte[]) row.get(4);
+    String topic = row.getString(0);
+    long cause = figures.cause(header);
+    Long atMs = topic.equals(heldLog) ? heldAtMs(cause, System.currentTimeMillis()) : null; // null: the present time
+    ProducerRecord<byte[], byte[]> record =
+        new ProducerRecord<>(topic, row.getInt(1), atMs, (byte[]) row.get(2), (byte[]) row.get(3));
     record.headers().add(settings.headerKey, header);
     if (settings.twins) {
       Stamp stamp = Header.decode(header).stamp();
-      Lane lane = laneOf(record.topic(), bySource ? (int) stamp.partition() : number);
-      lane.sendOnce(record, stamp, figures.cause(header));
+      Lane lane = laneOf(topic, bySource ? (int) stamp.partition() : number);
+      lane.sendOnce(record, stamp, cause);
     } else {
-      laneOf(record.topic(), number).send(record, figures.cause(header));
+      laneOf(topic, number).send(record, cause);
     }
+  }
+
+  /** Returns the timestamp of a held record, between an hour ago and now; null: its cause is not known. */
+  static Long heldAtMs(long cause, long nowMs) {
+    return cause < 0 ? null : Long.valueOf(Math.max(nowMs - OLDEST_MS, Math.min(cause, nowMs)));
   }
 
   private Lane laneOf(String topic, int of) {

@@ -24,13 +24,15 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * Writes the rows of a job to Kafka: `write.format("org.falkirk.LaneSink")`.
  *
- * <p>Rows: topic STRING, partition INT, key BINARY, value BINARY, header BINARY. When a task ends without an error, its
- * records are visible to readers. The options are those of {@link LaneSettings#of}; `job` numbers the jobs of an
+ * <p>Rows: topic STRING, partition INT, key BINARY, value BINARY, header BINARY, and for measured ones cause TIMESTAMP:
+ * of the record from which the latency counts. When a task ends without an error, its records are visible to readers. The options are those of {@link LaneSettings#of}; `job` numbers the jobs of an
  * incarnation from 1.
  *
  * <p>Each task of a fenced writer has a {@link Lane}, and the tasks of others share one.
  */
 public final class LaneSink implements TableProvider {
+  private static final int CAUSE = 5;
+
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
     return new StructType();
@@ -104,13 +106,18 @@ public final class LaneSink implements TableProvider {
     }
   }
 
+  /** Returns the cause of a row as {@link Figures#cause} does; -1: it has none. */
+  static long cause(InternalRow row) {
+    return row.numFields() <= CAUSE || row.isNullAt(CAUSE) ? -1 : Math.max(-1, row.getLong(CAUSE) / 1000);
+  }
+
   private record Task(Lane lane, String headerKey) implements DataWriter<InternalRow> {
     @Override
     public void write(InternalRow row) {
       String topic = row.getUTF8String(0).toString();
       ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(topic, row.getInt(1), bytes(row, 2), bytes(row, 3));
       record.headers().add(headerKey, bytes(row, 4));
-      lane.send(record, -1);
+      lane.send(record, cause(row));
     }
 
     private static byte[] bytes(InternalRow row, int column) {

@@ -1,6 +1,8 @@
 package org.falkirk;
 
 import java.nio.charset.StandardCharsets;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** Published records are counted, and measured from the timestamp of the record that caused them. */
@@ -22,6 +24,22 @@ public final class FiguresTest {
         Check.equal(
                 Figures.describe("measured-"),
                 "{\"measured-a\":{\"out\":{\"records\":4,\"counts\":" + counts + ",\"sum_ms\":1000003}}}");
+    }
+
+    public void aCopyOfAHeldResultIsMeasuredFromTheRecordOfTheResult() {
+        Check.equal(KafkaWriter.heldAtMs(5_000, 7_000), 5_000L);
+        Check.equal(KafkaWriter.heldAtMs(8_000, 7_000), 7_000L); // the broker refuses times ahead of its clock
+        Check.equal(KafkaWriter.heldAtMs(1_000, 9_000_000), 5_400_000L);
+        Check.equal(KafkaWriter.heldAtMs(-1, 7_000), null);
+        Check.equal(KafkaWriter.heldAtMs(-7, 7_000), null);
+        Check.equal(LaneSink.cause(copied(5_000_999L)), 5_000L);
+        Check.equal(LaneSink.cause(copied(-1_000_000L)), -1L);
+        Check.equal(LaneSink.cause(copied(null)), -1L);
+        Check.equal(LaneSink.cause(new GenericInternalRow(new Object[5])), -1L); // a row of an epoch
+    }
+
+    private static InternalRow copied(Long timestampUs) {
+        return new GenericInternalRow(new Object[] {null, 0, null, null, null, timestampUs});
     }
 
     public void aPairIsMeasuredFromTheLaterOfItsRecords() {
