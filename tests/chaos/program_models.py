@@ -152,7 +152,7 @@ class Held:
 
 @dataclass
 class States(Operator):
-    """`stateful`. Args: expires_s: None: never. is_timed: late rows are refused."""
+    """`stateful`. Args: expires_s: None: its states never expire."""
 
     function: Callable[..., tuple[Any, ...]]
     on_timer: Callable[..., tuple[Any, ...]] | None = None
@@ -163,7 +163,7 @@ class States(Operator):
 
     @property
     def is_timed(self) -> bool:
-        """Whether it has an event time."""
+        """Whether it has an event time, so that late rows are refused."""
         return self.on_timer is not None or self.expires_s is not None
 
     def move(self, watermark: datetime) -> Iterable[Row]:
@@ -198,10 +198,9 @@ class States(Operator):
         before = self.held.get(row.id)
         given = SparkRow("id", "at", "n")(row.id, row.at, row.n)
         result, after, *timer = self.function(given, None if before is None else before.state)
-        times = [each for each in (row.at, before and before.newest) if each is not None]
-        held = Held(SparkRow("seen")(after["seen"]), max(times, default=None), before and before.timer)
-        if timer:
-            held.timer = timer[0]
+        newest, known = (None, None) if before is None else (before.newest, before.timer)
+        times = [each for each in (row.at, newest) if each is not None]
+        held = Held(SparkRow("seen")(after["seen"]), max(times, default=None), timer[0] if timer else known)
         self.held[row.id] = held
         return [Row(row.id, result["at"], result["n"], row.place), *self._pass()]
 
@@ -213,12 +212,9 @@ class Timed:
     delay_s: int
 
 
-Link = RowModel | Timed | Callable[[], Operator]
-
-
 @dataclass
 class Outcome:
-    """The expected results. Args: of_key: of each id in their order; empty if they have none."""
+    """The expected results and dead letters of a processor."""
 
     rows: list[Row] = field(default_factory=list)
     letters: Counter[Letter] = field(default_factory=Counter)
@@ -245,9 +241,7 @@ class Chain:
     def __init__(self, links: Sequence[Any], found: Outcome) -> None:
         self._found, self._greatest = found, datetime.min.replace(tzinfo=UTC)
         self.watermark: datetime | None = None
-        self._links = [
-            link() if isinstance(link, type) or getattr(link, "is_operator", False) else link for link in links
-        ]
+        self._links = [link() if getattr(link, "is_operator", False) else link for link in links]
 
     def feed(self, row: Row) -> list[Row]:
         """Take a record's row; return its results."""

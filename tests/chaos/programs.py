@@ -7,15 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
-from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as F
 
 import falkirk as fk
 from tests import chained
 from tests.chaos import program_models as models
-from tests.chaos.program_models import END, FailedError, First, Outcome, Row, States, Timed, Totals, Windows, operator
+from tests.chaos.program_models import END, Outcome, Row, States
+from tests.chaos.program_steps import (
+    AFTER,
+    KEEPING,
+    SIMPLE,
+    STATE_BY_KEY,
+    TOTALS,
+    Step,
+    first,
+    python_state,
+    timed,
+    window,
+)
 
 Records = Mapping[str, Mapping[int, Sequence[Any]]]
 #: The sources and their topics. `clicks` and `listed` have all records of an id in one partition.
@@ -23,123 +34,6 @@ SOURCES = {"clicks": ("clicks",), "shown": ("shown",), "listed": ("more", "extra
 KEYED = ("clicks", "listed")
 SCHEMA = "id STRING NOT NULL, at TIMESTAMP, n INT"
 DELAYS_S = (3, 6, 10)
-
-
-@fk.deterministic
-def checked(n):  # type: ignore[no-untyped-def]  # from hints, PySpark would guess a kind of UDF
-    """Fail on some numbers."""
-    if n % 13 == 5:
-        raise ValueError(f"no {n}")
-    return n
-
-
-@fk.deterministic
-def checked_row(row: SparkRow) -> Any:
-    """Fail on some rows."""
-    return {"id": row.id, "at": row.at, "n": checked(row.n)}
-
-
-def _checked(row: Row) -> list[Row]:
-    if row.n % 13 == 5:
-        raise FailedError("failed")
-    return [row]
-
-
-def _halved(row: Row) -> list[Row]:
-    given = chained.halved(SparkRow("id", "at", "n")(row.id, row.at, row.n))
-    return [row._replace(n=each["n"]) for each in given]
-
-
-#: A step: its text, its declaration, and the link of its model.
-Step = tuple[str, Callable[[Any], Any], Any]
-
-SIMPLE: list[Step] = [
-    ("where", chained.KEEPING["where"], lambda row: [row] if row.n % 7 else []),
-    ("columns", chained.KEEPING["columns"], lambda row: [row._replace(n=row.n * 2)]),
-    ("explode", chained.KEEPING["explode"], lambda row: [row, row._replace(n=row.n + 1000)]),
-]
-KEEPING: list[Step] = [
-    *SIMPLE,
-    ("udf", chained.KEEPING["udf"], lambda row: [row._replace(n=row.n + 1)]),
-    ("failing udf", lambda s: s.withColumn("n", F.udf(checked, "int")("n")), _checked),
-]
-AFTER: list[Step] = [
-    *KEEPING,
-    ("map_rows", chained.AFTER["map_rows"], _halved),
-    ("failing map_rows", lambda s: s.map_rows(checked_row, returns=chained.RETURNS), _checked),
-]
-
-
-def timed(delay_s: int) -> Step:
-    """Return `withWatermark`."""
-    return f"time {delay_s}", lambda s: s.withWatermark("at", f"{delay_s} seconds"), Timed(delay_s)
-
-
-def _first(random: Random) -> Step:
-    size = random.choice([0, 5])
-    if not size:
-        return "first of id, n", lambda s: s.dropDuplicates(["id", "n"]), operator(lambda: First(lambda row: row.n))
-    return (
-        f"first of id, n % {size}",
-        lambda s: s.withColumn("k", F.expr(f"pmod(n, {size})")).dropDuplicates(["id", "k"]).selectExpr("id", "at", "n"),
-        operator(lambda: First(lambda row: row.n % size)),
-    )
-
-
-def _window(random: Random) -> Step:
-    mode = random.choice(["append", "update"])
-    name, size, slide, made = random.choice(
-        [
-            ("tumbling", 7, 7, lambda: F.window("at", "7 seconds")),
-            ("sliding", 6, 2, lambda: F.window("at", "6 seconds", "2 seconds")),
-            ("session", 4, 0, lambda: F.session_window("at", "4 seconds")),
-        ]
-    )
-
-    def declare(stream: Any) -> Any:
-        grouped = stream.groupBy(made().alias("w"), "id").outputMode(mode)
-        return grouped.agg(F.sum("n").cast("int").alias("n")).selectExpr("id", "w.start AS at", "n")
-
-    return f"{name} {mode}", declare, operator(lambda: Windows(size, slide, mode == "append"))
-
-
-def _totals(stream: Any) -> Any:
-    found = stream.groupBy("id").agg(
-        F.max("at").alias("at"), F.sum("n").alias("total"), F.count("*").alias("seen"), fk.latest_value("n")
-    )
-    return found.selectExpr("id", "at", "CAST(pmod(total, 100003) + seen * 7 + n AS INT) AS n")
-
-
-TOTALS: Step = ("totals", _totals, operator(Totals))
-
-
-def _state(random: Random, *, timed: bool) -> Step:
-    """Return a step with a Python state. Args: timed: it may expire and have timers."""
-    kind = random.choice(["expiry", "timers", "both", "plain"]) if timed else "plain"
-    options: dict[str, Any] = {"key": "id", "state": "seen INT", "returns": chained.RETURNS}
-    has_timers, expires = kind in ("timers", "both"), kind in ("expiry", "both")
-    function: Any = chained.reminding if has_timers else chained.chained
-    if has_timers:
-        options["on_timer"] = chained.reminded
-    if expires:
-        options["expires"] = "20 seconds"
-    model = operator(lambda: States(function, chained.reminded if has_timers else None, 20 if expires else None))
-    return f"state {kind}", lambda s: s.stateful(function, **options), model
-
-
-@fk.deterministic
-def chained_by_key(row: SparkRow, state: SparkRow | None) -> Any:
-    """Do as `chained`, without the key."""
-    return chained._without_id(chained.chained(row, state))
-
-
-STATE_BY_KEY: Step = (
-    "state by key",
-    lambda s: s.stateful(
-        chained_by_key, key="id", state="seen INT", returns=chained.WITHOUT_KEY, include_key=True
-    ).selectExpr("id", "at", "n"),
-    operator(lambda: States(chained.chained)),
-)
 
 
 @dataclass(kw_only=True)
@@ -156,7 +50,7 @@ class Processor:
     declare: Callable[..., Any]
     model: Callable[["Inputs", Outcome], list[Row]]
     check: str
-    engine: str | None = "live"
+    engine: Literal["live", "micro-batch"] | None = "live"
     policy: Any = field(default_factory=lambda: fk.Lazy("3 seconds"))
 
     def __str__(self) -> str:
@@ -221,15 +115,15 @@ def chain(random: Random, name: str) -> Processor:
     """Return one to five keyed steps in a row, of which none needs a hop."""
     before, keyed, needs_time = _some(random, KEEPING, 2), list[Step](), False
     for _ in range(random.choice([0, 1, 1, 2])):
-        keyed += [_first(random), *_some(random, SIMPLE, 1)]
+        keyed += [first(random), *_some(random, SIMPLE, 1)]
         needs_time = True
     if has_window := random.random() < 0.4:
-        keyed += [_window(random), *_some(random, SIMPLE, 1)]
+        keyed += [window(random), *_some(random, SIMPLE, 1)]
     totals = random.choice([0, 0, 1, 2])
     for _ in range(totals):
         keyed += [TOTALS, *_some(random, SIMPLE, 1)]
     if random.random() < 0.5 or not keyed:
-        state = _state(random, timed=not has_window and not totals)
+        state = python_state(random, timed=not has_window and not totals)
         needs_time |= state[0] != "state plain"
         if state[0] == "state plain" and random.random() < 0.5:
             keyed += [STATE_BY_KEY, *_some(random, SIMPLE, 1), random.choice([TOTALS, STATE_BY_KEY])]
@@ -255,7 +149,7 @@ def rows(random: Random, name: str) -> Processor:
 
 def listed(random: Random, name: str) -> Processor:
     """Return a state over a list of topics. That of Python gets a hop, which keeps the order of an id."""
-    keyed = random.choice([TOTALS, TOTALS, _state(random, timed=False)])
+    keyed = random.choice([TOTALS, TOTALS, python_state(random, timed=False)])
     steps = [*_some(random, SIMPLE, 2), keyed, *_some(random, AFTER, 1)]
     return _pipeline(name, "listed", steps, "ordered", policy=_policy(random))
 
@@ -263,7 +157,7 @@ def listed(random: Random, name: str) -> Processor:
 def hop(random: Random, name: str) -> Processor:
     """Return a count by a key whose records are in all partitions."""
     steps = _some(random, AFTER, 2)
-    return replace_counted(_pipeline(name, "shown", steps, "counted", policy=_policy(random)))
+    return with_count(_pipeline(name, "shown", steps, "counted", policy=_policy(random)))
 
 
 def union(random: Random, name: str) -> Processor:
@@ -283,18 +177,17 @@ def union(random: Random, name: str) -> Processor:
         name=name, reads=(*sources,), text=f"{' union '.join(f'({_text(side)})' for side in sides)} > {_text(after)}",
         declare=declare, model=model, check="set", policy=_policy(random),
     )  # fmt: skip
-    return replace_counted(made) if random.random() < 0.5 else made
+    return with_count(made) if random.random() < 0.5 else made
 
 
-def replace_counted(of: Processor) -> Processor:
+def with_count(of: Processor) -> Processor:
     """Return the processor with a count of its rows by id behind it."""
     declare = of.declare
 
     def counted(*streams: Any) -> Any:
-        found = declare(*streams).groupBy("id").agg(
+        return declare(*streams).groupBy("id").agg(
             F.count("*").alias("version"), F.sum("n").alias("total"), fk.latest_value("n")
         )  # fmt: skip
-        return found
 
     of.declare, of.check, of.text = counted, "counted", f"{of.text} > counted"
     return of
@@ -438,7 +331,7 @@ def reader(random: Random, name: str, of: Processor) -> Processor:
     steps = _some(random, {"live": AFTER, "counted": KEEPING, "micro-batch": [*AFTER[:4], *AFTER[5:]]}[kind], 2)
     engine = "micro-batch" if kind == "micro-batch" else "live"
     made = _pipeline(name, of.name, steps, "set", engine=engine, policy=_policy(random))
-    return replace_counted(made) if kind == "counted" else made
+    return with_count(made) if kind == "counted" else made
 
 
 KINDS = (chain, join, order, union, listed, asof, hop, rows, chain)
@@ -464,7 +357,7 @@ def declare(app: fk.App, processors: Sequence[Processor], topic: Callable[[str],
             key = "id" if source in KEYED else None
             app.source(source, fk.Kafka(names if len(names) > 1 else names[0], schema=SCHEMA, key=key))
     for each in processors:
-        app.add_processor(each.name, each.declare, reads=each.reads, policy=each.policy, engine=each.engine)  # type: ignore[arg-type]
+        app.add_processor(each.name, each.declare, reads=each.reads, policy=each.policy, engine=each.engine)
         app.sink(f"{each.name}-sink", each.name, fk.Kafka(topic(each.name), key="id"))
 
 

@@ -1,12 +1,11 @@
 """The judge of random programs: the published results and dead letters are those of the models, each once."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.chaos.program_models import END, Letter, Outcome, Row
+from tests.chaos.program_models import Letter, Outcome, Row
 from tests.chaos.programs import Processor
 
 #: A result, as it is compared: id, time in microseconds, number.
@@ -19,11 +18,9 @@ def value_of(row: Mapping[str, Any]) -> Value:
     """Return a published result, as it is compared."""
     at = row.get("at")
     time = datetime.fromisoformat(at) if isinstance(at, str) else at
-    return (
-        row["id"],
-        None if time is None else round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1e6),
-        row["n"],
-    )
+    if time is not None and time.tzinfo is None:  # in the test kit
+        time = time.replace(tzinfo=UTC)
+    return row["id"], None if time is None else round(time.timestamp() * 1e6), row["n"]
 
 
 def expected_value(row: Row) -> Value:
@@ -65,8 +62,8 @@ def _by_id(values: Iterable[Value]) -> dict[str, list[Value]]:
 def _faults_of_counts(due: Sequence[Row], rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return what is wrong with counts by id: each row is counted once, and the totals are those of the numbers."""
     wanted, found, faults = defaultdict[str, Counter[int]](Counter), defaultdict[str, list[Any]](list), []
-    for row in due:
-        wanted[row.id][row.n] += 1
+    for each in due:
+        wanted[each.id][each.n] += 1
     for row in rows:
         found[row["id"]].append((row["version"], row["n"], row["total"]))
     for key in sorted(wanted.keys() | found.keys()):
@@ -80,6 +77,3 @@ def _faults_of_counts(due: Sequence[Row], rows: Sequence[Mapping[str, Any]]) -> 
         if numbers != wanted[key]:
             faults.append(f"{key}: too many {_few(numbers - wanted[key])}, missing {_few(wanted[key] - numbers)}")
     return faults
-
-
-__all__ = ["END", "faults_of", "letter_of", "value_of"]
