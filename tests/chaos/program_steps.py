@@ -25,6 +25,11 @@ def checked_row(row: SparkRow) -> Any:
     return {"id": row.id, "at": row.at, "n": _checked_number(row.n)}
 
 
+def _with_checked_numbers(stream: Any) -> Any:
+    # From the hints of a function, PySpark would guess a kind of UDF.
+    return stream.withColumn("n", F.udf(fk.deterministic(lambda n: _checked_number(n)), "int")("n"))
+
+
 def _checked(row: Row) -> list[Row]:
     if row.n % 13 == 5:
         raise FailedError("failed")
@@ -36,8 +41,6 @@ def _halved(row: Row) -> list[Row]:
     return [row._replace(n=each["n"]) for each in given]
 
 
-#: A UDF that fails on some numbers. From the hints of its function, PySpark would guess a kind of UDF.
-CHECKED = F.udf(fk.deterministic(lambda n: _checked_number(n)), "int")
 #: A step: its text, its declaration, and the link of its model.
 Step = tuple[str, Callable[[Any], Any], Any]
 
