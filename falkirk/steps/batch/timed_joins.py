@@ -79,7 +79,8 @@ def _as_of(call: Call, sides: tuple[Side, Side], step: Step, region: str) -> Dat
     limits = [least_watermark(call, side, by) for side, by in zip(sides, join.watermarks, strict=True)]
     moment = F.broadcast(limits[0].toDF(_OF_LEFT).crossJoin(limits[1].toDF(_OF_RIGHT)))
     both = _in_one(records, versions, join).crossJoin(moment)
-    over = f"OVER (PARTITION BY {', '.join(_keys(join))} ORDER BY {TIME}, {_RECORD} IS NOT NULL, {STAMP})"
+    # Only versions need an order among equal times. The stamps of records may have other fields, after an `explode`.
+    over = f"OVER (PARTITION BY {', '.join(_keys(join))} ORDER BY {TIME}, {_RECORD} IS NOT NULL, {_VERSION}.{STAMP})"
     met = both.selectExpr(
         "*", f"last({_VERSION}, true) {over} AS {_NEWEST}", f"lead({_VERSION}.{TIME}) IGNORE NULLS {over} AS {_NEXT}"
     )
@@ -112,7 +113,7 @@ def _in_one(records: DataFrame, versions: DataFrame, join: TimedJoin) -> DataFra
     types = {name: StructType(each.schema.fields) for name, each in rows.items()}
     found = [
         each.select(
-            *[F.col(f"`{column}`").alias(key) for column, key in zip(join.on, _keys(join), strict=True)], TIME, STAMP,
+            *[F.col(f"`{column}`").alias(key) for column, key in zip(join.on, _keys(join), strict=True)], TIME,
             *[
                 (F.struct(*columns_of(each.columns)) if n == name else F.lit(None)).cast(types[n]).alias(n)
                 for n in rows

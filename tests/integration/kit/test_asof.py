@@ -6,17 +6,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.testing import ABORT, kit
 from tests import versioned
+from tests.duplicates import BEGAN
 
 __all__ = ["kit"]
 SCHEMA = "id STRING, at TIMESTAMP, n INT"
 RECORDS = 60
 SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 #: The clock. No time of a record is ahead of it.
-AFTER = versioned.BEGAN + timedelta(days=2)
+AFTER = BEGAN + timedelta(days=2)
 
 
 def application(how: str, tolerance_s: int | None) -> fk.App:
@@ -28,6 +30,8 @@ def application(how: str, tolerance_s: int | None) -> fk.App:
     def priced(orders: fk.Stream, prices: fk.Stream) -> fk.Stream:
         stream = orders.withWatermark("at", f"{versioned.DELAYS_S['orders']} seconds").where("n % 7 <> 0")
         table = prices.withWatermark("at", f"{versioned.DELAYS_S['prices']} seconds").where("n % 7 <> 0")
+        # An `explode` gives the records of one side stamps with more fields than those of the other one.
+        stream = stream.explode(F.array("n"), "m").selectExpr("id", "at", "m AS n")
         tolerance = None if tolerance_s is None else f"{tolerance_s} seconds"
         return stream.join_asof(table, "id", how, tolerance=tolerance)
 
