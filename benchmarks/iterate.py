@@ -28,6 +28,7 @@ from falkirk.errors import SparkError
 from falkirk.spark_setup.partitions import batch_partitions
 from falkirk.spark_setup.spark import spark_session
 from falkirk.steps.differential import Collection, connected_components, pagerank
+from falkirk.steps.differential.files import FlowFiles
 from falkirk.steps.differential.flow import Advanced, Flow
 from falkirk.steps.differential.graph import Scope, Source
 from falkirk.steps.differential.rows import DIFFERENCE
@@ -176,7 +177,7 @@ class _Subject:
         like = spark.createDataFrame([], "src LONG, dst LONG")
         edges = Collection(Source(scope=Scope(), schema=like.schema, name="edges"), like)
         declared = connected_components(edges) if algorithm == "components" else pagerank(edges, DAMPING, TOLERANCE)
-        self._flow = Flow(declared.graph(), spark, folder / "flow", self._partitions)
+        self._flow = Flow(declared.graph(), spark, FlowFiles(folder / "flow"), self._partitions)
         self._state = LoopState()
 
     def measure(self, say: Callable[[str], None]) -> Case:

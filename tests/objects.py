@@ -14,7 +14,7 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from falkirk.platform.object_data import few_checksums
+from falkirk.platform.object_clients import few_checksums
 from tests.object_server import ObjectServer, is_chosen
 from tests.object_server.forward import Forwarding
 

@@ -46,7 +46,7 @@ from falkirk.plan.engines import in_engines
 from falkirk.plan.fingerprint import DECIDING, KEYED, fingerprint
 from falkirk.plan.plan import Plan
 from falkirk.plan.recordings import Recordings, begins_at, node_of
-from falkirk.plan.refusals import check_home, check_live_step, check_not_files
+from falkirk.plan.refusals import check_live_step, check_not_files
 from falkirk.plan.region import Hop, Region
 from falkirk.plan.requests import bound, plan_push
 from falkirk.plan.topics import check_declared, dead_letter_topic
@@ -92,7 +92,6 @@ def _plan(
         if any(region.name == batch.name for batch in planner.batches.planned):
             raise NAME_TAKEN_REGION.error(where=region.where, name=region.name)
     regions, batches = tuple(planner.regions), as_direct(planner.regions, planner.batches.planned, session)
-    check_home(app, batches, session)
     return Plan(
         application=app.name,
         regions=regions,

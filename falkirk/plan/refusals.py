@@ -1,25 +1,19 @@
 """Refusals: refuses steps that pass Spark's analysis, but that would fail as soon as the query runs."""
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
-
-from pyspark.sql import SparkSession
 
 from falkirk.declare.application import Application
 from falkirk.declare.cut import ByRows
 from falkirk.declare.nodes import Step
 from falkirk.declare.parts import DeclaredProcessor
-from falkirk.errors.conditions.object_home import HOME_UNSUITABLE
 from falkirk.errors.conditions.plan import (
     CUT_INVALID_FILES,
     FILES_READ_LIVE,
     GENERATOR_IN_SELECT,
     VIEW_HAS_NO_EPOCHS_FILES,
 )
-from falkirk.plan.batch import Batch
 from falkirk.plan.python_steps import PYTHON_STEPS, invalid_step
-from falkirk.spark_setup.spark import writes_elsewhere
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.aggregates import aggregates_of
 from falkirk.steps.live.stamped import Frame
@@ -58,17 +52,6 @@ def check_live_step(before: Frame, step: Step, had: Counter[str], has: Counter[s
         if any(keyless[name] > had[name] for name in _BATCH_TIMES):
             instead = 'Put it into a column first: withColumn("now", F.current_timestamp()).'
             raise invalid_step(step, "the current time can't stand inside an aggregate", instead)
-
-
-def check_home(app: Application, batches: Iterable[Batch], session: SparkSession) -> None:
-    """Refuse units whose files can't be in an object store. Raises: DefinitionError: `HOME_UNSUITABLE`."""
-    if app.data is None or not writes_elsewhere(session):
-        return
-    for batch in (batch for batch in batches if batch.notes):
-        # Its tasks search in files on their machine, and others do not see the folder of the driver's.
-        raise HOME_UNSUITABLE.error(
-            where=batch.where, unit=batch.name, home=app.data, what="is an iteration on a cluster"
-        )
 
 
 def check_not_files(app: Application, name: str, where: object) -> None:

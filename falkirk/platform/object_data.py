@@ -10,31 +10,24 @@ garbage lists, and what it misses it finds the next time.
 """
 
 import json
-import os
 import re
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import pyarrow as pa
-from pyarrow.fs import (
-    AwsStandardS3RetryStrategy,
-    FileSelector,
-    FileSystem,
-    FileType,
-    S3FileSystem,
-    resolve_s3_region,
-)
+from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.conditions.platform import DATA_AWAY, DATA_UNKNOWN, DATA_UNUSABLE
 from falkirk.platform.copies import copy_parts, require_content, write_copy
-from falkirk.platform.data import DataPath, Manifest, endpoint_url, is_hidden, rows_in
+from falkirk.platform.data import DataPath, Manifest, is_hidden, rows_in
 from falkirk.platform.durable import END_BYTES, damaged
+from falkirk.platform.object_clients import TRIES_S, Server, clients_here, clients_of, server_of
 from falkirk.platform.stored import parse_json
 
 if TYPE_CHECKING:
@@ -52,15 +45,7 @@ _UNUSABLE = re.compile(
     r"MISSING_AUTHENTICATION_TOKEN|NO_SUCH_BUCKET|SIGNATURE_DOES_NOT_MATCH|UNRECOGNIZED_CLIENT|"
     r"\w+ \(HTTP status (?:301|401|403)\))|^Bucket .* not found"
 )
-#: The variable of AWS's clients, and the lock of those who change it.
-_CHECKSUMS, _ENVIRONMENT = "AWS_REQUEST_CHECKSUM_CALCULATION", threading.Lock()
 T = TypeVar("T")
-
-
-#: The time for an answer, the time for a connection, and the time after the first try in which others may begin. The
-#: main thread of a host asks too, and a host that shows nothing for 40 s is replaced. So the client repeats nothing,
-#: except in copies and in reads of Parquet files. There it asks for each part this often, as nobody else repeats it.
-_ANSWER_S, _CONNECT_S, _TRIES_S, _PART_TRIES = 8.0, 5.0, 15.0, 3
 
 
 def data_at(address: str) -> "ObjectData":
@@ -70,45 +55,24 @@ def data_at(address: str) -> "ObjectData":
 
     Raises: StoreError: `DATA_AWAY`, `DATA_UNUSABLE`.
     """
-    scheme, _, key = address.partition("://")
-    endpoint = endpoint_url()
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     try:
-        region = region or (resolve_s3_region(key.partition("/")[0]) if endpoint is None else None)
-        with nullcontext() if endpoint is None else few_checksums():
-            system, patient = (
-                S3FileSystem(
-                    endpoint_override=endpoint,
-                    region=region,
-                    request_timeout=_ANSWER_S,
-                    connect_timeout=_CONNECT_S,
-                    retry_strategy=AwsStandardS3RetryStrategy(max_attempts=tries),
-                    allow_delayed_open=True,  # one request for a small file, not three
-                )
-                for tries in (1, _PART_TRIES)
-            )
+        server = server_of(address.partition("://")[2].partition("/")[0])
+        return _opened(address, server, clients_of(server))
     except OSError as error:
         raise _store_error(address, error) from error
-    return ObjectData(system, scheme, key, patient=patient)
 
 
-@contextmanager
-def few_checksums() -> Iterator[None]:
-    """Let clients that are made in the block send checksums only where S3 demands them, as Hadoop's client does.
+def _sent(address: str, server: Server) -> "ObjectData":
+    """Return a path that another process has sent to this one. Raises: StoreError: as `data_at`."""
+    try:
+        return _opened(address, server, clients_here(server))
+    except OSError as error:
+        raise _store_error(address, error) from error
 
-    By default pyarrow's client sends a CRC-64 after the content of each upload. S3 knows it, and some other servers
-    answer 400. The client takes this from the environment alone, when it is made; a user's value has priority.
-    """
-    with _ENVIRONMENT:  # before the look at the variable: another thread's value is no user's
-        before = os.environ.get(_CHECKSUMS)
-        os.environ[_CHECKSUMS] = before or "when_required"
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ[_CHECKSUMS]
-            else:
-                os.environ[_CHECKSUMS] = before
+
+def _opened(address: str, server: Server, clients: tuple[FileSystem, FileSystem]) -> "ObjectData":
+    scheme, _, key = address.partition("://")
+    return ObjectData(clients[0], scheme, key, patient=clients[1], server=server)
 
 
 def _store_error(where: object, error: Exception) -> StoreError:
@@ -158,17 +122,21 @@ class KnownFiles:
 class ObjectData(DataPath):
     """A folder or file in an object store.
 
+    Another process may get it pickled. It asks the same server, with credentials of its own.
+
     Args: system: pyarrow's. scheme: of Spark's paths. key: the bucket, and the path in it. written: shared by all
         paths of a home in this process. known: the sizes of the files of a folder, according to its manifest. patient:
         pyarrow's, for copies and for reads of Parquet files: it repeats requests itself. None: `system`.
+        server: of `system`.
     """
 
-    __slots__ = ("_known", "_patient", "_scheme", "_system", "_written", "key")
+    __slots__ = ("_known", "_patient", "_scheme", "_server", "_system", "_written", "key")
 
     def __init__(
         self, system: FileSystem, scheme: str, key: str, written: KnownFiles | None = None,
-        known: Mapping[str, int] | None = None, *, patient: FileSystem | None = None,
+        known: Mapping[str, int] | None = None, *, patient: FileSystem | None = None, server: Server = (None, None),
     ) -> None:  # fmt: skip
+        self._server = server
         self._patient = system if patient is None else patient
         self._system, self._scheme, self.key = system, scheme, key.rstrip("/")
         self._written, self._known = written or KnownFiles(), known
@@ -181,7 +149,12 @@ class ObjectData(DataPath):
         return self._with(f"{self.key}/{name}", known)
 
     def _with(self, key: str, known: Mapping[str, int] | None) -> "ObjectData":
-        return ObjectData(self._system, self._scheme, key, self._written, known, patient=self._patient)
+        return ObjectData(
+            self._system, self._scheme, key, self._written, known, patient=self._patient, server=self._server
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _sent, (str(self), self._server)
 
     def __str__(self) -> str:
         return f"{self._scheme}://{self.key}"
@@ -370,11 +343,11 @@ class ObjectData(DataPath):
             file.write(content)
 
     def _ask(self, request: Callable[[], T]) -> T:
-        """Return the answer of the object store. Every request may be repeated, within `_TRIES_S`.
+        """Return the answer of the object store. Every request may be repeated, within `TRIES_S`.
 
         Raises: FileNotFoundError. StoreError: `DATA_AWAY`; `DATA_UNUSABLE`, at once.
         """
-        until_s = time.monotonic() + _TRIES_S
+        until_s = time.monotonic() + TRIES_S
         for pause_s in (*_PAUSES_S, None):
             try:
                 return request()

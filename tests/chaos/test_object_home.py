@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -246,27 +246,23 @@ def test_every_result_with_a_lookup_is_there_once_after_a_kill_at_any_request(
     assert len({epoch for epoch, _ in content}) > 1, "each machine has made an epoch"
 
 
+@pytest.mark.parametrize(
+    ("file", "options"),
+    [("object_loops.py", ()), ("object_rounds.py", CLUSTER)],
+    ids=["one machine", "cluster"],
+)
 def test_every_change_of_an_iteration_is_there_once_after_a_kill_at_any_request(
-    broker: Broker, postgres: Postgres, tag: str, tmp_path: Path
+    broker: Broker, postgres: Postgres, tag: str, tmp_path: Path, file: str, options: tuple[str, ...]
 ) -> None:
     """A kill comes during the upload of the files of a loop, before the record that names them, or during a deletion.
 
-    The changes of the result add up to the components, so a change that is missing or there twice is seen.
+    On a cluster, it comes during the uploads of each round. The changes of the result add up to the components, so a
+    change that is missing or there twice is seen.
     """
-    machines = Machines("object_loops.py", broker, postgres, tag, tmp_path)
-
-    def found() -> Counter[tuple[int, int]]:
-        sums: Counter[tuple[int, int]] = Counter()
-        for row in machines.wire.rows(machines.out):
-            sums[row["node"], row["component"]] += row["difference"]
-        return Counter({row: n for row, n in sums.items() if n})
-
-    def due() -> Counter[tuple[int, int]]:
-        linked = [n for n in range(machines.sent) if n % 7]
-        return Counter(dict.fromkeys([(node, node // 7 * 7) for n in linked for node in (n, n - 1)], 1))
+    machines = Machines(file, broker, postgres, tag, tmp_path, *options)
 
     def is_over(application: Application, strike: Strike) -> bool:
-        if strike.number == 0 and found() == due():
+        if strike.number == 0 and are_components(machines):
             return True
         assert strike.request or application.runs(), application.log()
         if strike.number:
@@ -274,4 +270,23 @@ def test_every_change_of_an_iteration_is_there_once_after_a_kill_at_any_request(
         return False
 
     machines.strike_each(LIVE_REQUESTS, 7, is_over)
-    assert found() == due()
+    assert are_components(machines)
+
+
+def components_found(changes: Iterable[Mapping[str, int]]) -> dict[tuple[int, int], int]:
+    """Return the sums of changes of components: those that are not 0."""
+    found: Counter[tuple[int, int]] = Counter()
+    for row in changes:
+        found[row["node"], row["component"]] += row["difference"]
+    return {row: n for row, n in found.items() if n}
+
+
+def components_of(sent: int) -> dict[tuple[int, int], int]:
+    """Return the components of the numbers below this one, each once."""
+    linked = [n for n in range(sent) if n % 7]
+    return dict.fromkeys([(node, node // 7 * 7) for n in linked for node in (n, n - 1)], 1)
+
+
+def are_components(machines: Machines) -> bool:
+    """Return whether the changes in the topic add up to the components of all numbers sent."""
+    return components_found(machines.wire.rows(machines.out)) == components_of(machines.sent)

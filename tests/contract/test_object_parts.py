@@ -1,6 +1,10 @@
-"""Large files and rows in an object store: the client repeats a failed part of them, because nothing else does."""
+"""Large files and rows in an object store: the client repeats a failed part of them, because nothing else does.
+
+And paths that another process gets.
+"""
 
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +26,19 @@ def objects() -> Iterator[ObjectStore]:
     store = ObjectStore()
     yield store
     store.close()
+
+
+def test_another_process_reads_the_path_that_it_gets(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor has credentials of its own, and learns from the path which server to ask."""
+    for name, value in objects.environment.items():
+        monkeypatch.setenv(name, value)
+    data = data_at(f"s3a://{BUCKET}/sent")
+    (data / "x").write_text("there")
+    sent = pickle.dumps(data / "x")
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
+    monkeypatch.delenv("AWS_REGION")
+    assert pickle.loads(sent) == data / "x"
+    assert pickle.loads(sent).read_text() == "there"
 
 
 def test_one_failed_part_of_a_large_file_does_not_repeat_the_others(

@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructType
 
 from falkirk.steps.differential import Collection
+from falkirk.steps.differential.files import FlowFiles
 from falkirk.steps.differential.flow import Advanced, Flow
 from falkirk.steps.differential.graph import Scope, Source
 from falkirk.steps.differential.jobs import Jobs
@@ -151,7 +152,7 @@ class Changing:
         outside = Scope()
         nodes = {name: Source(scope=outside, schema=like.schema, name=name) for name, like in self._likes.items()}
         made = self._program(*(Collection(nodes[name], like) for name, like in self._likes.items()))
-        return _Flow(made.graph(), self.session, self._folder, self._partitions, self.alone)
+        return _Flow(made.graph(), self.session, FlowFiles(self._folder), self._partitions, self.alone)
 
     def changes(self, name: str, rows: Iterable[Sequence[Any]]) -> DataFrame:
         """Return rows of a source, each with its difference behind its columns, as they are given to a flow."""

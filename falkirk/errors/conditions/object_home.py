@@ -16,10 +16,3 @@ HOME_NEEDS_DATABASE = Condition(
     "the home {home} is in an object store, so its decisions can't be in a file.",
     hint="Name a PostgreSQL database: fk.App(store='postgresql://user:password@host/database').",
 )
-HOME_UNSUITABLE = Condition(
-    "HOME_UNSUITABLE",
-    DefinitionError,
-    "{unit!r} {what}, and its files can't be in the object store of the home {home}.",
-    hint="Use a home on a file system for this application, or one machine (a master local[n]). On a cluster, "
-    "there can be live regions and batches without iterations in an object store.",
-)

@@ -50,6 +50,13 @@ PYTHON_UNSUITABLE = Condition(
     hint="Give each executor the driver's version of Python, with pyspark, pyarrow and what the function imports; "
     "PYSPARK_PYTHON names the command there, and --py-files takes your own modules.",
 )
+REPORT_LOST = Condition(
+    "REPORT_LOST",
+    SparkError,
+    "a task of an iteration has ended, and its list of files did not arrive ({task}).",
+    hint="Falkirk computes the epoch again; you need not do anything.",
+    certainty="maybe",
+)
 NUMBER_TOO_LARGE = Condition(
     "NUMBER_TOO_LARGE",
     SparkError,

@@ -2,6 +2,8 @@
 
 import re
 
+from falkirk.errors.conditions.platform import DATA_AWAY, DATA_UNUSABLE
+
 #: In Spark's ANSI mode, its default, these values fail the task, and would fail it again after each restart.
 FAILED_EXPRESSION = re.compile(
     r"\[(CAST_INVALID_INPUT|CONVERSION_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|INTERVAL_DIVIDED_BY_ZERO|"
@@ -26,6 +28,13 @@ _OBJECTS_AWAY = re.compile(
     r"\b(?:org\.apache\.hadoop\.fs\.s3a|software\.amazon\.awssdk)\.(?:\w+\.)*"
     r"(?!NoSuchKey|RangeNotSatisfiableEOF|RemoteFileChanged)\w+Exception: ([^\n]{0,300})"
 )
+#: A task of an iteration could not fetch or upload a file. Its error reaches the driver as text.
+_TASK_AWAY, _TASK_UNUSABLE = (
+    re.compile(
+        rf"\bfalkirk\.errors\.StoreError: {re.escape(said.message.partition('{')[0])}([^\n]{{0,300}}?)\.(?= \(|\n|$)"
+    )
+    for said in (DATA_AWAY, DATA_UNUSABLE)
+)
 #: The object store has answered, and a repetition gets the same answer. 408 and 429 ask for a repetition.
 _REQUEST_REFUSED = re.compile(r"\(Service: \w+, Status Code: (?!408|429)[34]\d\d\b")
 #: No access, no credentials, no such bucket, a bucket of another region, or missing jars.
@@ -34,6 +43,7 @@ _OBJECTS_UNUSABLE = (
         r"\borg\.apache\.hadoop\.fs\.s3a\.(?:\w+\.)*(?:AWSRedirect|AWSUnsupportedFeature|CredentialInitialization|"
         r"InstantiationIO|NoAuthWithAWS|NoAwsCredentials|UnknownStore)Exception: ([^\n]{0,300})"
     ),
+    _TASK_UNUSABLE,
     re.compile(r"\bsoftware\.amazon\.awssdk\.(?:\w+\.)*NoSuchBucketException: ([^\n]{0,300})"),
     re.compile(
         r"\bsoftware\.amazon\.awssdk\.[\w.]+Exception: "
@@ -53,18 +63,19 @@ def registry_away(error: BaseException) -> str | None:
 
 
 def objects_away(error: BaseException) -> str | None:
-    """Return why an object store has not answered a request of Spark's; None: that is not the cause of the error.
+    """Return why an object store has not answered a request of a task's; None: that is not the cause of the error.
 
-    Its client has repeated the request before.
+    The client has repeated the request before.
     """
-    found = _OBJECTS_AWAY.search(text := with_causes(error))
+    text = with_causes(error)
+    found = _OBJECTS_AWAY.search(text) or _TASK_AWAY.search(text)
     if found is None or _REQUEST_REFUSED.search(text) or objects_unusable(error) is not None:
         return None
     return found[1].strip()
 
 
 def objects_unusable(error: BaseException) -> str | None:
-    """Return why an object store will refuse all of Spark's requests; None: that is not the cause of the error."""
+    """Return why an object store will refuse all requests of tasks; None: that is not the cause of the error."""
     text = with_causes(error)
     return next((found[1].strip() for cause in _OBJECTS_UNUSABLE if (found := cause.search(text))), None)
 

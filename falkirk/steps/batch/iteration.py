@@ -72,7 +72,7 @@ class Iterating:
         kept: Manifest = note.get("files", {})
         files.require(kept, contents=not self._checked)
         self._checked = True
-        flow = Flow(graph, session, files.folder, note["partitions"])
+        flow = Flow(graph, session, files, note["partitions"])
         # Several nodes may read a frame, and each would read the topic again.
         taken = {name: _changes(frame).persist() for name, frame in given.items()}
         try:

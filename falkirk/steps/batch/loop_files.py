@@ -1,17 +1,19 @@
 """Loop files: the files of an iteration's state, where its tasks read and write them, and in the home.
 
 Tasks search in files that they map into memory, so they need a folder. With a home on a file system, that folder is
-the home's. With a home in an object store, it is a working copy in a folder of this machine: before an epoch, the files
-that its state names are fetched if they are missing, and after the rounds, the new ones are uploaded. The record of the
+the home's. With a home in an object store and all tasks on this machine, it is a working copy in a folder of this
+machine: before an epoch, the files that its state names are fetched if they are missing, and after the rounds, the new
+ones are uploaded. On a cluster, tasks fetch and upload files themselves (`differential/copies.py`). The record of the
 epoch comes after that, and its note names the files. So an uploaded file counts from that record on, and another
 machine begins with the object store and the database alone.
 
-A file is written once, under a name that is used once: each epoch and each job has a folder of its own.
+A file is written once, under a name that is used once: each epoch and each job has a folder of its own, and each
+attempt of a task names its files.
 """
 
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,15 +23,15 @@ from falkirk.platform.copies import has_content, measure
 from falkirk.platform.data import DataPath, Manifest, local_path
 from falkirk.platform.durable import check_files, make_folder, sync
 from falkirk.platform.parallel import in_parallel
+from falkirk.steps.differential.copies import CopiedFiles
+from falkirk.steps.differential.files import FlowFiles, Measured, TaskFiles
 from falkirk.steps.differential.state import delete_paths, paths_in
 
 log = logging.getLogger("falkirk")
 
 
-class LoopFiles(ABC):
-    """The files of one iteration. Attributes: folder: for its tasks."""
-
-    folder: Path
+class LoopFiles(FlowFiles):
+    """The files of one iteration. Attributes: folder: of this machine, for its tasks."""
 
     @abstractmethod
     def require(self, kept: Manifest, *, contents: bool) -> None:
@@ -63,7 +65,7 @@ class LocalLoopFiles(LoopFiles):
     """Files in a folder of the home."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         #: The saved files that were not deleted since.
         self._saved = set[str]()
 
@@ -89,14 +91,15 @@ class LocalLoopFiles(LoopFiles):
 
 
 class SharedLoopFiles(LoopFiles):
-    """Files in an object store.
+    """Files in an object store, of which this process uploads and fetches copies.
 
     Args: data: their folder there. folder: the working copy. confirm: raises an error if this process does not own the
         home any more.
     """
 
     def __init__(self, data: DataPath, folder: Path, confirm: Callable[[], None]) -> None:
-        self._data, self.folder, self._confirm = data, folder, confirm
+        super().__init__(folder)
+        self._data, self._confirm = data, confirm
         #: The objects that this process has listed, which it does once, and those that it has begun to upload.
         self._listed: set[str] | None = None
         self._written = set[str]()
@@ -128,11 +131,17 @@ class SharedLoopFiles(LoopFiles):
         if only_own:
             return found - ((self._listed or set()) - self._written)
         if self._listed is None:
-            try:
-                self._listed = set(self._data.listed())
-            except StoreError as error:
-                log.warning("old files in %s can't be listed, which the next epoch tries again: %s", self._data, error)
+            self._listed = self._objects_in("")
         return found | (self._listed or set())
+
+    def _objects_in(self, folder: str) -> set[str] | None:
+        """Return the objects in one of the folders, or in all; None: the object store does not answer."""
+        try:
+            found = (self._data / folder if folder else self._data).listed()
+        except StoreError as error:
+            log.warning("old files in %s can't be listed, which the next epoch tries again: %s", self._data, error)
+            return None
+        return {f"{folder}/{name}" if folder else name for name in found}
 
     def sweep(self, candidates: set[str], keep: set[str]) -> None:
         """See LoopFiles. A former owner that resumes deletes no file of the present one.
@@ -171,6 +180,51 @@ class RecomputedLoopFiles(SharedLoopFiles):
         delete_paths(self.folder, candidates - keep)
 
 
+class WrittenLoopFiles(SharedLoopFiles):
+    """Files in an object store that the tasks of a cluster fetch and upload themselves.
+
+    The folder is that of SharedLoopFiles, in which a run on one machine may have left copies.
+    """
+
+    def __init__(self, data: DataPath, folder: Path, confirm: Callable[[], None]) -> None:
+        super().__init__(data, folder, confirm)
+        #: The files that tasks of this epoch may read.
+        self._known = dict[str, Measured]()
+        #: The folders of epochs of this process that it has not listed since.
+        self._begun = set[str]()
+
+    def begin(self, name: str) -> None:
+        """See FlowFiles."""
+        self._begun.add(name)
+
+    def of_task(self, names: Iterable[str]) -> TaskFiles:
+        """See FlowFiles."""
+        return CopiedFiles(self._data, {name: self._known[name] for name in names})
+
+    def add(self, written: Mapping[str, Measured]) -> None:
+        """See FlowFiles."""
+        self._known |= written
+        self._written |= written.keys()
+
+    def require(self, kept: Manifest, *, contents: bool) -> None:
+        """See LoopFiles. This compares sizes, once per process: tasks compare the contents of what they fetch."""
+        if contents:
+            self._data.check(kept, contents=False)
+        self._known = {name: [*measured] for name, measured in kept.items()}
+
+    def save(self, names: Iterable[str]) -> Manifest:
+        """See LoopFiles. The tasks have uploaded them before they reported them."""
+        return {name: self._known[name] for name in names}
+
+    def candidates(self, *, only_own: bool = False) -> set[str]:
+        """See LoopFiles. Attempts of tasks that failed have left files that nobody has reported."""
+        for folder in sorted(self._begun):
+            if (found := self._objects_in(folder)) is not None:
+                self._written |= found
+                self._begun.discard(folder)
+        return super().candidates(only_own=only_own)
+
+
 def _has_size(path: Path, size: int) -> bool:
     try:
         return path.stat().st_size == size
@@ -183,15 +237,16 @@ class LoopFolders:
 
     Args: data: the folder in the home of the files that notes name. copy: for the working copies if the home is in an
         object store; None: its files are in a file system. confirm: as of SharedLoopFiles. is_recomputed: nothing in
-        the object store changes. may_delete: returns whether files that no note names may be deleted now.
+        the object store changes. on_cluster: tasks do not see the folder of this machine. may_delete: returns whether
+        files that no note names may be deleted now.
     """
 
     def __init__(
         self, data: DataPath, copy: Path | None = None, confirm: Callable[[], None] = lambda: None, *,
-        is_recomputed: bool = False, may_delete: Callable[[], bool] = lambda: True,
+        is_recomputed: bool = False, on_cluster: bool = False, may_delete: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         self._data, self._copy, self._confirm, self.may_delete = data, copy, confirm, may_delete
-        self._kind = RecomputedLoopFiles if is_recomputed else SharedLoopFiles
+        self._kind = RecomputedLoopFiles if is_recomputed else WrittenLoopFiles if on_cluster else SharedLoopFiles
         self._known: dict[str, LoopFiles] = {}
 
     def of(self, slot: str) -> LoopFiles:

@@ -6,10 +6,10 @@ effect.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from falkirk.steps.differential.files import FlowFiles
 from falkirk.steps.differential.graph import LoopGraph, Result
 from falkirk.steps.differential.jobs import Jobs
 from falkirk.steps.differential.routes import Routes
@@ -41,14 +41,14 @@ class Flow:
     """A graph on Spark.
 
     Args: session: used only by this flow, which switches off adaptive execution and some rules of the optimizer
-        (adaptive execution would examine known sizes a second time). folder: for its files. partitions: their number;
-        it can't change for an existing state. alone: one task computes a round if at most this many rows wait.
+        (adaptive execution would examine known sizes a second time). files: its own. partitions: their number; it can't
+        change for an existing state. alone: one task computes a round if at most this many rows wait.
     """
 
     def __init__(
-        self, graph: LoopGraph, session: SparkSession, folder: Path, partitions: int, alone: int = ALONE_MAX
+        self, graph: LoopGraph, session: SparkSession, files: FlowFiles, partitions: int, alone: int = ALONE_MAX
     ) -> None:  # fmt: skip
-        self._graph, self._session, self._folder, self._partitions = graph, session, folder, partitions
+        self._graph, self._session, self._files, self._partitions = graph, session, files, partitions
         self._routes, self._alone = Routes(graph=graph), alone
         session.conf.set("spark.sql.adaptive.enabled", "false")
         rules = {r for r in (session.conf.get("spark.sql.optimizer.excludedRules", "") or "").split(",") if r}
@@ -61,6 +61,7 @@ class Flow:
             epoch.
         """
         graph, result = self._graph, self._graph.result
+        self._files.begin(name)
         jobs = self._jobs(state, inputs, name)
         turns = Schedule(graph, jobs, self._routes, state.cut_short)
         if not jobs.go_alone(turns):
@@ -84,7 +85,7 @@ class Flow:
 
     def _jobs(self, state: LoopState, inputs: Mapping[str, DataFrame], name: str) -> Jobs:
         return Jobs(
-            self._session, self._graph, self._routes, state, inputs, self._folder, name, self._partitions, self._alone
+            self._session, self._graph, self._routes, state, inputs, self._files, name, self._partitions, self._alone
         )
 
 

@@ -5,7 +5,6 @@ Its input and output are files of the same kinds as those of the tasks in `jobs.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 from falkirk.steps.differential import runs
 from falkirk.steps.differential.evaluator import Evaluated, Evaluator
 from falkirk.steps.differential.expressions import Unsuitable
+from falkirk.steps.differential.files import Measured, TaskFiles
 from falkirk.steps.differential.graph import (
     Entered,
     Holder,
@@ -31,6 +31,7 @@ from falkirk.steps.differential.graph import (
 from falkirk.steps.differential.hashing import hash_of, partition_of_hash
 from falkirk.steps.differential.operators import Trace
 from falkirk.steps.differential.ordered import FirstRows, Order, first_of, recorded_order, sorted_by_hash
+from falkirk.steps.differential.reports import WrittenFiles
 from falkirk.steps.differential.residue import residue
 from falkirk.steps.differential.routes import Routes
 from falkirk.steps.differential.rows import (
@@ -45,7 +46,15 @@ from falkirk.steps.differential.rows import (
 )
 from falkirk.steps.differential.schedule import Schedule, WaitingKey
 from falkirk.steps.differential.schemas import arrow_of, port_schema
-from falkirk.steps.differential.task import FileName, LaterReader, act, schema_of_results, small, store_for_readers
+from falkirk.steps.differential.task import (
+    FileName,
+    LaterReader,
+    act,
+    new_attempt,
+    schema_of_results,
+    small,
+    store_for_readers,
+)
 
 _Files = dict[tuple[str, str], tuple[str, ...]]
 """The files of traces, by holder and kind."""
@@ -60,12 +69,14 @@ class InMemory(Evaluator[pa.Table]):
     """Implements `Works` in one task."""
 
     def __init__(
-        self, graph: LoopGraph, routes: Routes, traces: Mapping[tuple[str, str], Sequence[str]],
+        self, graph: LoopGraph, routes: Routes, place: TaskFiles, traces: Mapping[tuple[str, str], Sequence[str]],
         pending: Mapping[WaitingKey, Sequence[str]], taken: Mapping[str, pa.Table], entered: set[Scope],
         partitions: int, most: int,
     ) -> None:  # fmt: skip
         super().__init__(pending, entered)
         self._routes, self._partitions, self._files, self._taken, self._most = routes, partitions, traces, taken, most
+        #: Where the files are, the names that this task gives to its own, and those that it has written.
+        self._place, self._attempt, self.written = place, new_attempt(), WrittenFiles()
         #: For each holder in a loop, the number of rounds after which its rows are dropped.
         self._limits = {h.name: h.scope.rounds for h in graph.holders() if h.scope.depth and h.scope.restarts}
         #: The holders that receive rows with the hash of their key, and partitioned by it.
@@ -137,7 +148,7 @@ class InMemory(Evaluator[pa.Table]):
 
     def residue(self, rows: Any) -> int:
         """See Works."""
-        return FileName.parse(Path(rows).name).residue if isinstance(rows, str) else residue(rows)
+        return FileName.parse(rows).residue if isinstance(rows, str) else residue(rows)
 
     def go_round(self, turns: Schedule, left: Left, now: LoopTime, count: int) -> int:
         """See Works."""
@@ -195,26 +206,26 @@ class InMemory(Evaluator[pa.Table]):
 
     def _open(self, path: str) -> pa.Table:
         if path not in self._opened:
-            self._opened[path] = runs.load_run(Path(path))
+            self._opened[path] = self._place.load(path)
         return self._opened[path]
 
     def loaded(self, several: Iterable[Any]) -> list[pa.Table]:
         """Return waiting rows as tables: some are in memory, others in files."""
-        return [runs.load_run(Path(rows)) if isinstance(rows, str) else rows for rows in several]
+        return [self._place.load(rows) if isinstance(rows, str) else rows for rows in several]
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    def remembered_in(self, folder: Path) -> tuple[_Files, _Files]:
+    def remembered_in(self, folder: str) -> tuple[_Files, _Files]:
         """Store the new rows of all traces as runs of their partitions. Return the new files, and the old files that
         were merged into them: the small ones, since a search for a key opens every run."""
         found, merged = {}, {}
         for (holder, what), tables in self._new.items():
             rows = consolidate(concat_rows(tables, tables[0].schema))
-            write = partial(runs.write_run, order=recorded_order(tables[0]))
+            write = partial(self._place.write_run, order=recorded_order(tables[0]))
             merged[holder, what] = self._small(self._files.get((holder, what), ()), rows)
             if merged[holder, what]:
                 rows = consolidate(concat_rows([rows, *map(self._open, merged[holder, what])], rows.schema))
-            found[holder, what] = self._written(folder, holder, what, (), rows, write)
+            found[holder, what] = self._stored(folder, holder, what, (), rows, write)
         return found, merged
 
     def _small(self, files: Sequence[str], rows: pa.Table) -> tuple[str, ...]:
@@ -223,11 +234,11 @@ class InMemory(Evaluator[pa.Table]):
         news = np.bincount(there, minlength=self._partitions)
         by_partition: dict[int, list[str]] = {}
         for file in files:
-            by_partition.setdefault(FileName.parse(Path(file).name).partition, []).append(file)
+            by_partition.setdefault(FileName.parse(file).partition, []).append(file)
         most = self._most // self._partitions
         return tuple(f for p, some in by_partition.items() if news[p] for f in small(some, int(news[p]), most))
 
-    def stored(self, several: Mapping[WaitingKey, Sequence[Any]], folder: Path) -> dict[WaitingKey, tuple[str, ...]]:
+    def stored(self, several: Mapping[WaitingKey, Sequence[Any]], folder: str) -> dict[WaitingKey, tuple[str, ...]]:
         """Store waiting rows. Return their files, the existing ones included."""
         found = {}
         for (holder, what, time), waiting in several.items():
@@ -236,15 +247,14 @@ class InMemory(Evaluator[pa.Table]):
             if tables:
                 names = [n for n in tables[0].column_names if all(n in table.column_names for table in tables)]
                 rows = pa.concat_tables([table.select(names) for table in tables])
-                files += self._written(folder, holder, what, time, rows, runs.store)
+                files += self._stored(folder, holder, what, time, rows, self._place.store)
             found[holder, what, time] = tuple(files)
         return found
 
-    def _written(
-        self, folder: Path, holder: str, what: str, time: LoopTime, rows: pa.Table,
-        write: Callable[[Path, pa.Table], None],
+    def _stored(
+        self, folder: str, holder: str, what: str, time: LoopTime, rows: pa.Table,
+        write: Callable[[str, pa.Table], Measured],
     ) -> tuple[str, ...]:  # fmt: skip
-        folder.mkdir(parents=True, exist_ok=True)
         if HASH in rows.column_names:
             there = partition_of_hash(rows.column(HASH).to_numpy(), self._partitions)
             rows = rows if holder in self._by_key else rows.drop_columns([HASH])
@@ -255,11 +265,11 @@ class InMemory(Evaluator[pa.Table]):
         for partition, some in parts.items():
             is_dropped = bool(time) and holder in self._limits and time[-1] >= self._limits[holder]
             name = FileName(
-                holder=holder, what=what, time=time, partition=partition, rows=some.num_rows,
+                holder=holder, what=what, time=time, partition=partition, attempt=self._attempt, rows=some.num_rows,
                 residue=residue(some) if is_dropped else 0,
             )  # fmt: skip
-            write(folder / str(name), some)
-            found.append(str(folder / str(name)))
+            found.append(f"{folder}/{name}")
+            self.written[found[-1]] = write(found[-1], some)
         return tuple(found)
 
 

@@ -5,9 +5,9 @@ The memory of operators is in files. The driver sees the names of the files and 
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import chain
 from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from falkirk.steps.dataframes.casts import cast
 from falkirk.steps.dataframes.pairs import united
 from falkirk.steps.differential.evaluator import Evaluated, Evaluator
+from falkirk.steps.differential.files import FlowFiles
 from falkirk.steps.differential.graph import (
     Entered,
     Holder,
@@ -32,13 +33,14 @@ from falkirk.steps.differential.graph import (
     inputs_of,
     is_loose,
 )  # fmt: skip
+from falkirk.steps.differential.reports import JobReports, TaskId, WrittenFiles
 from falkirk.steps.differential.routes import Routes
 from falkirk.steps.differential.rows import DIFFERENCE, HASH, LoopTime, rounds
 from falkirk.steps.differential.schedule import Schedule
 from falkirk.steps.differential.schemas import arrow_of, port_names, port_schema, port_types, timed_schema
-from falkirk.steps.differential.single_task import SingleTask, TaskOutcome, given_by, prepare
+from falkirk.steps.differential.single_task import OUTCOME, SingleTask, TaskOutcome, given_by, prepare
 from falkirk.steps.differential.state import LoopState
-from falkirk.steps.differential.task import PORT, FileName, LaterReader, Merge, Task, small
+from falkirk.steps.differential.task import MERGE, NUMBER, PORT, FileName, LaterReader, Merge, Task, small, task_name
 
 log = logging.getLogger("falkirk")
 
@@ -52,33 +54,39 @@ NEW_MAX = 2
 
 @dataclass
 class _Job:
-    """A job that is being built. Args: ends: frames that no other frame reads. shared: frames with several readers."""
+    """A job that is being built.
 
+    Args: folder: in the flow's. reports: of its tasks. ends: steps that only store. shared: frames with several
+        readers. operators: their names.
+    """
+
+    folder: str
+    reports: JobReports
     ends: list[DataFrame] = field(default_factory=list)
     shared: list[DataFrame] = field(default_factory=list)
-    folder: Path | None = None
+    operators: list[str] = field(default_factory=list)
 
 
 class Jobs(Evaluator[DataFrame]):
     """The jobs of one epoch.
 
-    Args: routes: of the graph. inputs: by the source's name, its changed rows with their difference. folder: of the
+    Args: routes: of the graph. inputs: by the source's name, its changed rows with their difference. files: of the
         flow. name: the epoch's folder. alone: as in `Flow`.
     """
 
     def __init__(
         self, session: SparkSession, graph: LoopGraph, routes: Routes, state: LoopState,
-        inputs: Mapping[str, DataFrame], folder: Path, name: str, partitions: int, alone: int,
+        inputs: Mapping[str, DataFrame], files: FlowFiles, name: str, partitions: int, alone: int,
     ) -> None:  # fmt: skip
         super().__init__(state.left, set())
         self._session, self._graph, self._routes, self._inputs = session, graph, routes, inputs
         #: The number of rows that may wait for a round that one task computes, and the loops that one task can compute.
         self._alone, self._suitable = alone, set(prepare(graph, session)) if alone else set()
         self._too_much: dict[Scope, int] = {}
-        self._root, self._name, self._partitions = folder, name, partitions
+        self._files, self._name, self._partitions = files, name, partitions
         self.traces = dict(state.traces)
         self._given = state.files()
-        self._open = _Job()
+        self._open = self._new_job()
 
     def operated(
         self, holder: Joined | Reduced, now: LoopTime, frames: Sequence[DataFrame | None],
@@ -90,10 +98,12 @@ class Jobs(Evaluator[DataFrame]):
             holder=holder.name, operator=holder.operator, now=now,
             inputs=tuple(port_schema(holder, port, len(now)) for port in range(len(frames))),
             output=arrow_of(holder.schema, len(now)),
-            arrives=any(frame is not None for frame in frames), files=self._absolute({**traces, **waiting}),
-            folder=str(self._folder()), partitions=self._partitions, readers=self._routes.readers_of(holder),
-            emits=id(holder) in self._routes.emits,
+            arrives=any(frame is not None for frame in frames), files=(files := {**traces, **waiting}),
+            place=self._files.of_task(chain(*files.values())), folder=self._open.folder, partitions=self._partitions,
+            readers=self._routes.readers_of(holder), emits=id(holder) in self._routes.emits,
+            report=self._open.reports.reporter,
         )  # fmt: skip
+        self._open.operators.append(task_name(holder.name, now))
         made = self._task(task, self._arriving(holder, frames, now), holder.schema)
         if self._routes.emits[id(holder)] > 1:  # otherwise Spark would compute it once for each reader
             self._open.shared.append(made.persist())
@@ -120,16 +130,17 @@ class Jobs(Evaluator[DataFrame]):
     def _store_frame(self, node: LoopNode, frame: DataFrame, now: LoopTime, readers: list[LaterReader]) -> None:
         schema = arrow_of(node.schema, len(now))
         task = Task(
-            holder=f"store-{len(self._open.ends)}", operator=None, now=now, inputs=(schema,), output=schema,
-            arrives=True, files={}, folder=str(self._folder()), partitions=self._partitions, readers=tuple(readers),
-            emits=False,
+            holder=_store(len(self._open.ends)), operator=None, now=now, inputs=(schema,), output=schema,
+            arrives=True, files={}, place=self._files.of_task(()), folder=self._open.folder,
+            partitions=self._partitions, readers=tuple(readers), emits=False, report=self._open.reports.reporter,
         )  # fmt: skip
         self._open.ends.append(self._task(task, frame, node.schema))
 
     def _task(self, task: Task, arriving: DataFrame | None, schema: StructType) -> DataFrame:
         n = self._partitions
         frame = self._session.range(0, n, 1, n) if arriving is None else arriving
-        return frame.mapInArrow(task, timed_schema(schema, len(task.now)))
+        columns = f"{NUMBER} INT" if task.only_stores else timed_schema(schema, len(task.now))
+        return frame.mapInArrow(task, columns)
 
     def _arriving(
         self, holder: Joined | Reduced, frames: Sequence[DataFrame | None], now: LoopTime
@@ -194,52 +205,63 @@ class Jobs(Evaluator[DataFrame]):
         schema = arrow_of(node.schema, len(now))
         task = Task(
             holder="reading", operator=None, now=now, inputs=(schema,), output=schema, arrives=False,
-            files=self._absolute({"deferred0": rows}), folder=str(self._folder()), partitions=self._partitions,
-            readers=(), emits=True,
+            files={"deferred0": rows}, place=self._files.of_task(rows), folder="", partitions=self._partitions,
+            readers=(), emits=True, report=None,
         )  # fmt: skip
         return self._task(task, None, node.schema)
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
-    def _folder(self) -> Path:
-        if self._open.folder is None:
-            self._open.folder = self._root / self._name / f"{self.count}-{uuid.uuid4().hex[:6]}"
-            self._open.folder.mkdir(parents=True)
-        return self._open.folder
+    def _new_folder(self, name: str) -> str:
+        return f"{self._name}/{name}-{uuid.uuid4().hex[:6]}"
 
-    def _absolute(self, files: Mapping[K, tuple[str, ...]]) -> dict[K, tuple[str, ...]]:
-        return {what: tuple(str(self._root / path) for path in paths) for what, paths in files.items()}
+    def _new_job(self) -> _Job:
+        return _Job(folder=self._new_folder(str(self.count)), reports=JobReports(self._session.sparkContext))
 
     def flush(self) -> None:
         """Run the open job, and add its files to the lists."""
-        job, step, self._open, self.step = self._open, self.step, _Job(), Evaluated()
-        ends = [*job.ends, *(frame for made, frame in step.made.items() if made not in step.read)]
-        if not ends or job.folder is None:
+        job, step, self._open, self.step = self._open, self.step, self._new_job(), Evaluated()
+        stores = [end.select(F.lit(_store(n)).alias("end"), NUMBER) for n, end in enumerate(job.ends)]
+        unread = [
+            frame.select(F.lit("").alias("end"), F.lit(0).alias(NUMBER))
+            for made, frame in step.made.items() if made not in step.read
+        ]  # fmt: skip
+        if not stores and not unread:
             return
         try:
-            united([end.select(F.lit(0).alias("end")) for end in ends], DataFrame.unionAll).collect()
+            ended = united([*stores, *unread], DataFrame.unionAll).collect()
         finally:
             for frame in job.shared:
                 frame.unpersist()
         self.count += 1
-        for path in _files(job.folder):
-            name, relative = FileName.parse(path.name), str(path.relative_to(self._root))
+        stored = {(end, number) for end, number in ended if end}
+        tasks = {(name, number) for name in job.operators for number in range(self._partitions)}
+        for path in self._reported(job.reports, sorted(stored | tasks)):
+            name = FileName.parse(path)
             if name.what.startswith(("deferred", "due")):
                 key = (name.holder, name.what, name.time)
-                self.pending[key] = (*self.pending.get(key, ()), relative)
+                self.pending[key] = (*self.pending.get(key, ()), path)
             else:
                 trace = (name.holder, name.what)
-                self.traces[trace] = (*self.traces.get(trace, ()), relative)
+                self.traces[trace] = (*self.traces.get(trace, ()), path)
         self.tidy()
+
+    def _reported(self, reports: JobReports, tasks: Iterable[TaskId]) -> list[str]:
+        """Return the files that tasks have written."""
+        written: WrittenFiles = {}
+        for each in reports.of(tasks):
+            written |= each
+        self._files.add(written)
+        return list(written)
 
     def residue(self, rows: Any) -> int:
         """See Works."""
-        return FileName.parse(Path(rows).name).residue
+        return FileName.parse(rows).residue
 
     def go_round(self, turns: Schedule, left: Left, now: LoopTime, count: int) -> int:
         """See Works: one task computes rounds while few rows wait."""
         waiting = turns.waiting(left.loop)
-        rows = sum(FileName.parse(Path(path).name).rows for key in waiting for path in self.pending[key])
+        rows = sum(FileName.parse(path).rows for key in waiting for path in self.pending[key])
         if left.loop not in self._suitable or rows > min(self._alone, self._too_much.get(left.loop, rows)):
             return 0
         outcome = self._go_alone(turns, left.loop, self._session.range(0, 1, 1, 1), (left, now, count))
@@ -263,28 +285,29 @@ class Jobs(Evaluator[DataFrame]):
     ) -> TaskOutcome | None:  # fmt: skip
         waiting = turns.waiting(scope)
         holders = {h.name for h in self._graph.holders() if h.scope.is_within(scope)}
+        traces = {t: files for t, files in self.traces.items() if t[0] in holders}
+        pending = {key: self.pending[key] for key in waiting}
         task = SingleTask(
-            graph=self._graph, rest=rest, entered=frozenset(self.entered),
-            traces=self._absolute({t: files for t, files in self.traces.items() if t[0] in holders}),
-            pending=self._absolute({key: self.pending[key] for key in waiting}), rounds=turns.rounds,
-            cut_short=turns.cut_short, partitions=self._partitions, most=self._alone,
-            folder=str(self._root / self._name / f"{self.count}-{uuid.uuid4().hex[:6]}"),
+            graph=self._graph, rest=rest, entered=frozenset(self.entered), traces=traces, pending=pending,
+            rounds=turns.rounds, cut_short=turns.cut_short, partitions=self._partitions, most=self._alone,
+            place=self._files.of_task(chain(*traces.values(), *pending.values())),
+            folder=self._new_folder(str(self.count)),
         )  # fmt: skip
-        given.mapInArrow(task, "id LONG").collect()
+        ended = given.mapInArrow(task, f"{OUTCOME} STRING").collect()
         self.count += 1
-        outcome = task.outcome()
+        outcome = task.outcome([row[OUTCOME] for row in ended])
         if isinstance(outcome, str):
             log.info("Spark jobs compute this, since one task could not: %s", outcome)
             self._suitable.discard(scope)
             return None
+        self._files.add(outcome.written)
         for key in waiting:
             del self.pending[key]
-        for trace, files in outcome.merged.items():
-            gone = {str(Path(file).relative_to(self._root)) for file in files}
+        for trace, gone in outcome.merged.items():
             self.traces[trace] = tuple(file for file in self.traces.get(trace, ()) if file not in gone)
-        _add(self.traces, outcome.traces, self._root)
-        _add(self.pending, outcome.pending, self._root)
-        _add(self.left, outcome.left, self._root)
+        _add(self.traces, outcome.traces)
+        _add(self.pending, outcome.pending)
+        _add(self.left, outcome.left)
         turns.rounds, turns.cut_short = dict(outcome.rounds), dict(outcome.cut_short)
         self.tidy()
         return outcome
@@ -306,38 +329,42 @@ class Jobs(Evaluator[DataFrame]):
 
     def _merge(self, chosen: Callable[[list[str]], list[str]]) -> None:
         """Merge runs into one per partition. Args: chosen: returns those of a partition's runs to merge."""
-        folder = self._root / self._name / f"merged-{uuid.uuid4().hex[:6]}"
-        files, targets = [], []
+        files, targets, of = list[tuple[str, ...]](), list[FileName](), list[tuple[str, str]]()
         for trace, paths in self.traces.items():
             kept: list[str] = []
             by_partition: dict[int, list[str]] = {}
             for path in paths:
-                by_partition.setdefault(FileName.parse(Path(path).name).partition, []).append(path)
+                by_partition.setdefault(FileName.parse(path).partition, []).append(path)
             for partition, runs in by_partition.items():
                 merged = chosen(runs)
                 kept += [run for run in runs if run not in merged]
                 if merged:
-                    rows = sum(FileName.parse(Path(run).name).rows for run in merged)
-                    name = FileName(holder=trace[0], what=trace[1], partition=partition, rows=rows)
-                    kept.append(str((folder / str(name)).relative_to(self._root)))
-                    files.append(tuple(str(self._root / run) for run in merged))
-                    targets.append(str(folder / str(name)))
+                    rows = sum(FileName.parse(run).rows for run in merged)
+                    targets.append(FileName(holder=trace[0], what=trace[1], partition=partition, rows=rows))
+                    files.append(tuple(merged))
+                    of.append(trace)
             self.traces[trace] = tuple(kept)
         if not files:
             return
-        folder.mkdir(parents=True)
-        merge = Merge(files=tuple(files), targets=tuple(targets))
+        reports = JobReports(self._session.sparkContext)
+        merge = Merge(
+            files=tuple(files), targets=tuple(targets), place=self._files.of_task(chain(*files)),
+            folder=self._new_folder("merged"), report=reports.reporter,
+        )  # fmt: skip
         parts = min(len(files), self._partitions)
         self._session.range(0, len(files), 1, parts).mapInArrow(merge, "id LONG").collect()
         self.count += 1
+        written = self._reported(reports, ((MERGE, number) for number in range(len(files))))
+        for trace, path in zip(of, written, strict=True):
+            self.traces[trace] = (*self.traces[trace], path)
 
 
-def _files(folder: Path) -> list[Path]:
-    """Return the files of a job, including those that one holder wrote for another."""
-    return sorted(path for path in folder.rglob("*.arrow") if not path.name.startswith("."))
+def _store(number: int) -> str:
+    """Return the name of a step that only stores, among the tasks of a job."""
+    return f"store-{number}"
 
 
-def _add(lists: dict[K, tuple[str, ...]], more: Mapping[K, tuple[str, ...]], root: Path) -> None:
-    """Add files to lists. Args: root: the names in the lists are relative to it."""
+def _add(lists: dict[K, tuple[str, ...]], more: Mapping[K, tuple[str, ...]]) -> None:
+    """Add files to lists."""
     for key, files in more.items():
-        lists[key] = (*lists.get(key, ()), *(str(Path(file).relative_to(root)) for file in files))
+        lists[key] = (*lists.get(key, ()), *files)

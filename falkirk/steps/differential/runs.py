@@ -2,31 +2,27 @@
 
 A trace, the memory of an operator, is a list of runs for each partition. A run is written once, first under a temporary
 name, and never changed; a merge makes a new run. So a list of names is a version of the trace, and an epoch can begin
-from any version. A file that no retained version names can be deleted.
+from any version. A file that no retained version names can be deleted. `files.py` says where they are.
 """
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
 
 from falkirk.platform.durable import damaged
-from falkirk.steps.differential.ordered import Order, ranges, sorted_by_hash
+from falkirk.steps.differential.ordered import ranges
 from falkirk.steps.differential.rows import HASH, Hashes, concat_rows, spans
 
 #: The text of the error for an unreadable file; a task's error reaches the driver as text.
 UNREADABLE_STATE = "a file of an iteration's state can't be read"
 
 
-def write_run(path: Path, table: pa.Table, order: Order | None = None) -> None:
-    """Write a run. Two attempts of a task write the same content."""
-    store(path, sorted_by_hash(table, order))
-
-
 def store(path: Path, table: pa.Table) -> None:
-    """Write rows without sorting them."""
+    """Write rows as they are, with the folder of the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     with pa.OSFile(str(partial), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -45,9 +41,9 @@ def load_run(path: Path) -> pa.Table:
         raise damaged(f"{UNREADABLE_STATE}: {error}.", path) from error
 
 
-def rows_of_keys(paths: Sequence[Path], hashes: Hashes, schema: pa.Schema) -> pa.Table:
+def rows_of_keys(runs: Iterable[pa.Table], hashes: Hashes, schema: pa.Schema) -> pa.Table:
     """Return the rows of a trace with these hashes (sorted, distinct); other keys may have the same hash."""
-    return concat_rows((rows_with_hashes(load_run(path), hashes) for path in paths), schema)
+    return concat_rows((rows_with_hashes(run, hashes) for run in runs), schema)
 
 
 def rows_with_hashes(run: pa.Table, hashes: Hashes) -> pa.Table:

@@ -8,20 +8,18 @@ the jobs, so either can continue the other's work. If the task fails, or too man
 
 import json
 import logging
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.platform.durable import damaged
 from falkirk.steps.dataframes.casts import cast
 from falkirk.steps.dataframes.empty import no_rows
 from falkirk.steps.differential.expressions import Steps, Unsuitable
+from falkirk.steps.differential.files import TaskFiles
 from falkirk.steps.differential.graph import (
     Joined,
     Left,
@@ -34,9 +32,9 @@ from falkirk.steps.differential.graph import (
 )  # fmt: skip
 from falkirk.steps.differential.hashing import is_hashed
 from falkirk.steps.differential.in_memory import InMemory
+from falkirk.steps.differential.reports import WrittenFiles
 from falkirk.steps.differential.routes import Routes
 from falkirk.steps.differential.rows import LoopTime, concat_rows
-from falkirk.steps.differential.runs import UNREADABLE_STATE
 from falkirk.steps.differential.schedule import Rounds, Schedule, WaitingKey
 from falkirk.steps.differential.schemas import arrow_of, port_schema, timed_schema
 
@@ -44,7 +42,8 @@ log = logging.getLogger("falkirk")
 
 #: One task computes a round while at most this many rows wait for it.
 ALONE_MAX = 200_000
-_OUTCOME = "outcome.json"
+#: The column in which the task gives its outcome to the driver.
+OUTCOME = "outcome"
 
 
 def prepare(graph: LoopGraph, session: SparkSession) -> frozenset[Scope]:
@@ -98,6 +97,7 @@ class TaskOutcome:
     Args: count: the number of rounds done. is_little: whether there was little to do until the last round. traces: new
         files of traces. merged: files whose rows are now in the new ones. pending, left: the rows that still wait, of
         the input and of the task's own, and those left for the next epoch. rounds, cut_short: of loops in the scope.
+        written: all new files.
     """
 
     count: int
@@ -108,9 +108,10 @@ class TaskOutcome:
     left: Mapping[WaitingKey, tuple[str, ...]]
     rounds: Mapping[str, Rounds]
     cut_short: Mapping[WaitingKey, int]
+    written: WrittenFiles
 
     def text(self) -> str:
-        """Return the outcome as JSON, and not pickled: to read a file in a shared home must not run code from it."""
+        """Return the outcome as JSON."""
         content = {
             "count": self.count,
             "is_little": self.is_little,
@@ -120,6 +121,7 @@ class TaskOutcome:
             "left": [[*waiting, list(files)] for waiting, files in self.left.items()],
             "rounds": [[loop, rounds.count, rounds.converged] for loop, rounds in self.rounds.items()],
             "cut_short": [[*waiting, residue] for waiting, residue in self.cut_short.items()],
+            "written": self.written,
         }
         return json.dumps(content)
 
@@ -143,6 +145,7 @@ class TaskOutcome:
             left=waiting("left"),
             rounds={loop: Rounds(count=int(n), converged=bool(c)) for loop, n, c in content["rounds"]},
             cut_short={(h, what, tuple(time)): int(residue) for h, what, time, residue in content["cut_short"]},
+            written={str(name): [*map(int, measured)] for name, measured in content["written"].items()},
         )
 
 
@@ -152,8 +155,9 @@ class SingleTask:
 
     Args: rest: a loop that has begun, as its end, the time around it, and the number of rounds done before. None: the
         task computes the whole epoch, and its batches are the changes of the sources. entered: as in `Works`.
-        traces, pending: the files of its input, of all partitions. rounds, cut_short: as in `Schedule`, so far. folder:
-        for the files that it writes. partitions: their number. most: the number of rows that may wait for a round.
+        traces, pending: the files of its input, of all partitions. rounds, cut_short: as in `Schedule`, so far. place:
+        reads and writes files. folder: for those that it writes. partitions: their number. most: the number of rows
+        that may wait for a round.
     """
 
     graph: LoopGraph
@@ -163,23 +167,20 @@ class SingleTask:
     pending: Mapping[WaitingKey, tuple[str, ...]]
     rounds: Mapping[str, Rounds]
     cut_short: Mapping[WaitingKey, int]
+    place: TaskFiles
     folder: str
     partitions: int
     most: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Compute, and write the outcome to a file; if Spark has to compute it, write the reason."""
+        """Compute, and yield the outcome as a row; if Spark has to compute it, the reason."""
         try:
             text = self.work(self._taken(batches)).text()
         except (Unsuitable, pa.ArrowException) as error:
             text = json.dumps(f"{type(error).__name__}: {error}")
-        path = Path(self.folder) / _OUTCOME
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(text)
-        os.replace(partial, path)
-        for _ in batches:
-            yield from ()
+        for _ in batches:  # Spark has to get rid of them
+            pass
+        yield pa.RecordBatch.from_pydict({OUTCOME: [text]})
 
     def _taken(self, batches: Iterator[pa.RecordBatch]) -> dict[str, pa.Table]:
         """Return the changes of each source."""
@@ -196,22 +197,19 @@ class SingleTask:
             taken[source.name] = concat_rows(parts, arrow_of(source.schema, 0))
         return taken
 
-    def outcome(self) -> TaskOutcome | str:
-        """Return the outcome that the task wrote. Raises: HomeError: `STATE_DAMAGED`: it is no outcome."""
-        path = Path(self.folder) / _OUTCOME
-        try:
-            text = path.read_text()
-            reason = json.loads(text)
-            return reason if isinstance(reason, str) else TaskOutcome.parse(text)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise damaged(f"{UNREADABLE_STATE}: {error}.", path) from error
+    def outcome(self, rows: Sequence[str]) -> TaskOutcome | str:
+        """Return the outcome in the task's only row, or why Spark has to compute it."""
+        (text,) = rows
+        reason = json.loads(text)
+        return reason if isinstance(reason, str) else TaskOutcome.parse(text)
 
     def work(self, taken: Mapping[str, pa.Table]) -> TaskOutcome:
         """Compute. Args: taken: the sources' changes. Raises: Unsuitable, pa.ArrowException: Spark has to do it."""
         routes = Routes(graph=self.graph)
         works = InMemory(
-            self.graph, routes, self.traces, self.pending, taken, set(self.entered), self.partitions, self.most
-        )
+            self.graph, routes, self.place, self.traces, self.pending, taken, set(self.entered), self.partitions,
+            self.most,
+        )  # fmt: skip
         turns = Schedule(self.graph, works, routes, self.cut_short)
         turns.rounds = dict(self.rounds)
         if self.rest is None:
@@ -220,10 +218,12 @@ class SingleTask:
             count = 1
         else:
             count = turns.rest(*self.rest, lambda: works.is_little)
-        folder = Path(self.folder)
-        traces, merged = works.remembered_in(folder)
+        traces, merged = works.remembered_in(self.folder)
+        pending, left = (
+            works.stored(waiting, folder)
+            for waiting, folder in ((works.pending, self.folder), (works.left, f"{self.folder}/left"))
+        )
         return TaskOutcome(
-            count=count, is_little=works.is_little, traces=traces, merged=merged,
-            pending=works.stored(works.pending, folder), left=works.stored(works.left, folder / "left"),
-            rounds=turns.rounds, cut_short=turns.cut_short,
+            count=count, is_little=works.is_little, traces=traces, merged=merged, pending=pending, left=left,
+            rounds=turns.rounds, cut_short=turns.cut_short, written=works.written,
         )  # fmt: skip

@@ -2,15 +2,15 @@
 
 A task reads the arriving rows, the rows that wait for the current time, and the operator's memory. It writes files, and
 emits rows for other operators. All its files are in the job's folder, under names that describe them. They count only
-once the driver has added them to its lists, and a repeated task writes the same files.
+once the task has reported them and the driver has added them to its lists.
 """
 
 import gc
 import math
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
@@ -18,8 +18,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from falkirk.steps.differential import runs
+from falkirk.steps.differential.files import Measured, TaskFiles
 from falkirk.steps.differential.operators import Join, Reduce, Trace
 from falkirk.steps.differential.ordered import FirstRows, Order, first_of, recorded_order
+from falkirk.steps.differential.reports import Reporter, WrittenFiles
 from falkirk.steps.differential.residue import residue
 from falkirk.steps.differential.rows import (
     DIFFERENCE,
@@ -35,6 +37,10 @@ from falkirk.steps.differential.rows import (
 
 #: The column with the number of the join's input to which a row belongs.
 PORT = "__falkirk_port"
+#: The column in which a task that emits nothing names itself.
+NUMBER = "number"
+#: The name of a merge among the tasks of a job.
+MERGE = "merge"
 EdgeMove = Literal["stay", "next", "leave"]
 _BATCH_ROWS = 1 << 16
 
@@ -44,8 +50,9 @@ class FileName:
     """The description of a file in a job's folder, which is its name.
 
     Args: holder: its owner. what: `input0`, `input1` and `output` are runs of the traces of its inputs and its results;
-        `deferred0`, `deferred1` and `due` wait for a time. time: for which rows wait. part: a number that distinguishes
-        the files that a partition receives from several places. rows: their number. residue: of rows without a round.
+        `deferred0`, `deferred1` and `due` wait for a time. time: for which rows wait. attempt: of the task that writes
+        it, so that no other task, and no other attempt of this one, has the same names. rows: their number. residue:
+        of rows without a round.
     """
 
     holder: str
@@ -53,20 +60,31 @@ class FileName:
     partition: int
     rows: int
     time: LoopTime = ()
-    part: int = 0
+    attempt: str = "0"
     residue: int = 0
 
     def __str__(self) -> str:
         time, residue = ".".join(map(str, self.time)), f"_{self.residue}" if self.residue else ""
-        return f"{self.holder}_{self.what}_{time}_{self.partition}_{self.part}_{self.rows}{residue}.arrow"
+        return f"{self.holder}_{self.what}_{time}_{self.partition}_{self.attempt}_{self.rows}{residue}.arrow"
 
     @classmethod
     def parse(cls, text: str) -> "FileName":
-        """Return the description that a name contains."""
-        holder, what, time, partition, part, rows, *residue = text.removesuffix(".arrow").split("_")
+        """Return the description that a name contains, or a path with it."""
+        name = text.rpartition("/")[2].removesuffix(".arrow")
+        holder, what, time, partition, attempt, rows, *residue = name.split("_")
         rounds_ = tuple(int(t) for t in time.split(".") if t)
-        numbers = {"partition": int(partition), "part": int(part), "rows": int(rows), "residue": int(*residue)}
-        return cls(holder=holder, what=what, time=rounds_, **numbers)
+        numbers = {"partition": int(partition), "rows": int(rows), "residue": int(*residue)}
+        return cls(holder=holder, what=what, time=rounds_, attempt=attempt, **numbers)
+
+
+def task_name(holder: str, now: LoopTime) -> str:
+    """Return the name of an operator's tasks in a job."""
+    return f"{holder} at {now}"
+
+
+def new_attempt() -> str:
+    """Return a name for an attempt of a task."""
+    return uuid.uuid4().hex[:12]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +134,10 @@ class Task:
         now: the time that is processed.
         inputs: the schema of each input's rows, with hash, time and difference. output: that of its results.
         arrives: whether the batches are rows from other operators of the job.
-        files: the files for the operator, by kind; of all partitions.
-        folder: of the job. partitions: their number.
+        files: the files for the operator, by kind; of all partitions. place: reads and writes files.
+        folder: of the job, in the flow's. partitions: their number.
         readers: the readers for which results are stored. emits: whether other operators of this job read them too.
+        report: takes the names of the written files; None: it writes none.
     """
 
     holder: str
@@ -128,10 +147,17 @@ class Task:
     output: pa.Schema
     arrives: bool
     files: Mapping[str, tuple[str, ...]]
+    place: TaskFiles
     folder: str
     partitions: int
     readers: tuple[LaterReader, ...]
     emits: bool
+    report: Reporter | None
+
+    @property
+    def only_stores(self) -> bool:
+        """Whether the task emits its number alone, from which the driver learns how many tasks there were."""
+        return self.operator is None and not self.emits
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the operator, and yield its results."""
@@ -206,14 +232,15 @@ def schema_of_results(operator: Join | Reduce, given: pa.Schema, output: pa.Sche
 
 
 class _Trace:
-    def __init__(self, paths: Sequence[Path], schema: pa.Schema) -> None:
-        self._paths, self._schema = paths, schema
+    def __init__(self, files: TaskFiles, names: Sequence[str], schema: pa.Schema) -> None:
+        self._files, self._names, self._schema = files, names, schema
 
     def rows(self, keys: Hashes) -> pa.Table:
-        return runs.rows_of_keys(self._paths, keys, self._schema) if len(keys) else self._schema.empty_table()
+        found = map(self._files.load, self._names)
+        return runs.rows_of_keys(found, keys, self._schema) if len(keys) else self._schema.empty_table()
 
     def first(self, keys: Hashes, order: Order, most: int) -> FirstRows:
-        return first_of(list(map(runs.load_run, self._paths)), keys, order, most, self._schema)
+        return first_of(list(map(self._files.load, self._names)), keys, order, most, self._schema)
 
 
 class Worker:
@@ -224,9 +251,8 @@ class Worker:
     def __init__(self, task: Task, number: int) -> None:
         self._task, self._depth = task, len(task.now)
         # In a union of several inputs, each input has all partitions, one after the other.
-        self._partition = number % task.partitions
-        # An operator may run at two places of a job and must write the same files; a task that only stores runs once.
-        self._part = 0 if task.operator is not None else number
+        self._partition, self._number = number % task.partitions, number
+        self._attempt, self._written = new_attempt(), WrittenFiles()
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = self._task
@@ -237,6 +263,17 @@ class Worker:
             results = schema_of_results(task.operator, task.inputs[0], task.output, self._depth)
             out = act(task.operator, news, task.now, results, self)
         store_for_readers(out, self._depth, task.readers, self)
+        # An operator may run at two places of a job, and has all rows of a partition. Steps that only store run once,
+        # and several tasks may have a partition's rows.
+        name, number = (
+            (task.holder, self._number)
+            if task.operator is None
+            else (task_name(task.holder, task.now), self._partition)
+        )
+        if task.report is not None:
+            task.report((name, number), self._written)
+        if task.only_stores:
+            yield pa.RecordBatch.from_pydict({NUMBER: pa.array([number], pa.int32())})
         if task.emits and out.num_rows:
             yield from out.select(task.output.names).cast(task.output).to_batches(max_chunksize=_BATCH_ROWS)
 
@@ -245,7 +282,7 @@ class Worker:
         task, found = self._task, []
         arrived = pa.Table.from_batches(batches) if batches and task.arrives else None
         for port, schema in enumerate(task.inputs):
-            deferred = [runs.load_run(path) for path in self._paths(f"deferred{port}")]
+            deferred = map(task.place.load, self._names(f"deferred{port}"))
             rows = schema.empty_table() if arrived is None else _of_port(arrived, port, schema)
             if task.operator is not None:  # rows that are only stored keep their time
                 by_time = split_by_time(rows, self._depth)
@@ -255,33 +292,34 @@ class Worker:
             found.append(concat_rows([rows, *deferred], schema))
         return found
 
-    def _paths(self, what: str) -> list[Path]:
-        paths = map(Path, self._task.files.get(what, ()))
-        return [path for path in paths if FileName.parse(path.name).partition == self._partition]
+    def _names(self, what: str) -> list[str]:
+        names = self._task.files.get(what, ())
+        return [name for name in names if FileName.parse(name).partition == self._partition]
 
     def trace(self, what: str, schema: pa.Schema) -> Trace:
         """See Place."""
-        return _Trace(self._paths(what), schema)
+        return _Trace(self._task.place, self._names(what), schema)
 
     def due(self, schema: pa.Schema) -> pa.Table:
         """See Place."""
-        return concat_rows(map(runs.load_run, self._paths("due")), schema)
+        return concat_rows(map(self._task.place.load, self._names("due")), schema)
 
     def write(self, what: str, rows: pa.Table, order: Order | None = None) -> None:
         """See Place."""
-        name = FileName(holder=self._task.holder, what=what, partition=self._partition, rows=rows.num_rows)
-        runs.write_run(Path(self._task.folder) / str(name), rows, order)
+        name = self._named(self._task.holder, what, rows)
+        self._written[name] = self._task.place.write_run(name, rows, order)
 
     def defer(self, what: str, time: LoopTime, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
         """See Place."""
+        name = self._named(holder or self._task.holder, what, rows, time, residue(rows) if is_dropped else 0)
+        self._written[name] = self._task.place.store(name, rows)
+
+    def _named(self, holder: str, what: str, rows: pa.Table, time: LoopTime = (), dropped: int = 0) -> str:
         name = FileName(
-            holder=holder or self._task.holder, what=what, time=time, partition=self._partition, part=self._part,
-            rows=rows.num_rows, residue=residue(rows) if is_dropped else 0,
+            holder=holder, what=what, time=time, partition=self._partition, attempt=self._attempt,
+            rows=rows.num_rows, residue=dropped,
         )  # fmt: skip
-        # Several operators may store rows for the same reader.
-        path = Path(self._task.folder) / f"by-{self._task.holder}" if holder else Path(self._task.folder)
-        path.mkdir(exist_ok=True)
-        runs.store(path / str(name), rows)
+        return f"{self._task.folder}/{name}"
 
 
 def _of_port(arrived: pa.Table, port: int, schema: pa.Schema) -> pa.Table:
@@ -296,7 +334,7 @@ def small(runs: Sequence[str], rows: int = 0, most: float = math.inf) -> list[st
     smaller ones together. Args: rows: the number of new rows to merge. most: the greatest number of rows in all."""
     found: list[str] = []
     least = 0 if rows else 2
-    for size, run in sorted((FileName.parse(Path(run).name).rows, run) for run in runs):
+    for size, run in sorted((FileName.parse(run).rows, run) for run in runs):
         if rows + size > most or (size > 2 * rows and len(found) >= least):
             break
         found.append(run)
@@ -308,21 +346,27 @@ def small(runs: Sequence[str], rows: int = 0, most: float = math.inf) -> list[st
 class Merge:
     """Merges runs of traces: each group of runs of one partition into one run.
 
-    Args: files: for each group, the runs to merge. targets: for each group, the name of the new file.
+    Args: files: for each group, the runs to merge. targets: for each group, the description of the new file. place,
+        folder, report: as of `Task`.
     """
 
     files: tuple[tuple[str, ...], ...]
-    targets: tuple[str, ...]
+    targets: tuple[FileName, ...]
+    place: TaskFiles
+    folder: str
+    report: Reporter
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Merge the groups whose numbers are in the batches."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                tables = [runs.load_run(Path(path)) for path in self.files[number]]
-                merged = consolidate(concat_rows(tables, tables[0].schema))
-                if HASH in merged.column_names:
-                    order = next(filter(None, map(recorded_order, tables)), None)
-                    runs.write_run(Path(self.targets[number]), merged, order)
-                else:
-                    runs.store(Path(self.targets[number]), merged)
+                name = f"{self.folder}/{replace(self.targets[number], attempt=new_attempt())}"
+                self.report((MERGE, number), {name: self._merged(self.files[number], name)})
         yield from ()
+
+    def _merged(self, files: Sequence[str], name: str) -> Measured:
+        tables = list(map(self.place.load, files))
+        merged = consolidate(concat_rows(tables, tables[0].schema))
+        if HASH not in merged.column_names:
+            return self.place.store(name, merged)
+        return self.place.write_run(name, merged, next(filter(None, map(recorded_order, tables)), None))

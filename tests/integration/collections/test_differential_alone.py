@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.steps.differential import connected_components, in_memory, runs, shortest_paths
+from falkirk.steps.differential import connected_components, files, in_memory, shortest_paths
 from falkirk.steps.differential.expressions import Steps, Unsuitable
 from falkirk.steps.differential.hashing import hash_of, partition_of_hash
 from falkirk.steps.differential.jobs import Jobs
@@ -159,12 +159,12 @@ def test_jobs_would_miss_what_a_task_has_left_elsewhere(
     if off == "partitions":
         monkeypatch.setattr(in_memory, "partition_of_hash", lambda hashes, n: (partition_of_hash(hashes, n) + 1) % n)
     elif off == "runs":
-        sorted_by_hash = runs.sorted_by_hash
-        monkeypatch.setattr(runs, "sorted_by_hash", lambda *rows: sorted_by_hash(*rows)[::-1].combine_chunks())
+        sorted_by_hash = files.sorted_by_hash
+        monkeypatch.setattr(files, "sorted_by_hash", lambda *rows: sorted_by_hash(*rows)[::-1].combine_chunks())
     else:
         monkeypatch.setattr(in_memory, "hash_of", lambda columns, rows: np.zeros(rows, dtype=np.int64))
     monkeypatch.setattr(Jobs, "go_alone", lambda *_: False)  # its input exists no more
-    monkeypatch.setattr(SingleTask, "outcome", lambda task: task.work({}))
+    monkeypatch.setattr(SingleTask, "outcome", lambda task, rows: task.work({}))
     with pytest.raises((AssertionError, PySparkException)):  # the result is wrong or impossible
         epochs(Changing(session, tmp_path, connected_components, partitions=3, edges=EDGES), seed=7)
 

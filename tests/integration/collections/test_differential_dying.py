@@ -13,7 +13,7 @@ from falkirk.steps.differential.runs import UNREADABLE_STATE
 from falkirk.steps.differential.single_task import ALONE_MAX, SingleTask
 from falkirk.steps.differential.state import sweep
 from falkirk.steps.differential.task import Merge, Task
-from tests.dying import dying
+from tests.dying import dying, listing
 from tests.integration.changing import EDGES, Changing, Row, components, shuffled, there
 
 Place = tuple[type, str, int]
@@ -84,7 +84,7 @@ def test_an_epoch_whose_worker_is_killed_while_it_writes_is_done_again(
 def test_what_a_dead_worker_has_left_would_spoil_the_loop(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: bool
 ) -> None:
-    """The same test, but the files of the failed job are added to the lists."""
+    """The same test, but the driver adds the files that it finds, also those of the failed job, to the lists."""
     struck = Struck(session, tmp_path, monkeypatch, torn=torn)
     first, second = shuffled(13, 2, NODES, most=8)
     struck.epoch(first)
@@ -102,6 +102,7 @@ def test_what_a_dead_worker_has_left_would_spoil_the_loop(
 
     failed: list[DataFrame] = []
     monkeypatch.setattr(type(session.range(1)), "collect", taken)
+    listing(struck.folder, monkeypatch)
     with pytest.raises(PySparkException if torn else AssertionError) as told:
         struck.epoch(second)
     assert failed, "a job has, and it went on"

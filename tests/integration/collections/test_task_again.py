@@ -1,41 +1,19 @@
 """A task that is killed while it writes, in a Spark that runs dead tasks again, as clusters do."""
 
-import uuid
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.steps.differential import runs
 from falkirk.steps.differential.single_task import ALONE_MAX, SingleTask
-from falkirk.steps.differential.task import FileName, Task
-from tests.dying import Work, dying
+from falkirk.steps.differential.task import Task
+from tests.dying import dying, listing
 from tests.integration.attempts import tasks_run_again
 from tests.integration.changing import EDGES, Changing, Row, shuffled, there, three_rounds, three_rounds_plainly
 
 #: In each epoch, the task whose worker is killed once, and the file that it then writes.
 PLACES: list[tuple[type, str]] = [(Task, "input0"), (Task, "deferred0"), (SingleTask, "input0")]
-
-
-def apart(work: Work) -> Work:
-    """Return a task's work whose files are named after the attempt."""
-
-    def call(batches: Iterator[Any]) -> Iterator[Any]:
-        store, attempt = runs.store, uuid.uuid4().int % 1_000_000
-
-        def stored(path: Path, table: Any) -> None:
-            store(path.with_name(str(replace(FileName.parse(path.name), part=attempt))), table)
-
-        runs.store = stored
-        try:
-            yield from work(batches)
-        finally:
-            runs.store = store
-
-    return call
 
 
 def wrong(session: SparkSession, folder: Path, patch: pytest.MonkeyPatch, *, off: bool) -> str:
@@ -51,11 +29,12 @@ def wrong(session: SparkSession, folder: Path, patch: pytest.MonkeyPatch, *, off
     for (owner, what), changes in zip(PLACES, others, strict=True):
 
         def mapped(rows: DataFrame, task: Any, schema: str, owner: type = owner, what: str = what) -> DataFrame:
-            work = apart(task) if off and isinstance(task, Task) else task
-            mapped: DataFrame = real(rows, dying(work, mark, what) if isinstance(task, owner) else work, schema)
+            mapped: DataFrame = real(rows, dying(task, mark, what) if isinstance(task, owner) else task, schema)
             return mapped
 
         with patch.context() as patched:
+            if off:
+                listing(state, patched)
             patched.setattr(frame, "mapInArrow", mapped)
             changing.alone = ALONE_MAX if owner is SingleTask else 0
             changing.flow = changing.fresh()
@@ -67,10 +46,10 @@ def wrong(session: SparkSession, folder: Path, patch: pytest.MonkeyPatch, *, off
     return ""
 
 
-def test_the_second_attempt_overwrites_the_files_of_the_first(
+def test_files_of_an_attempt_that_died_do_not_count(
     spark: SparkSession, session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If it used other names, the data of the first attempt would count twice."""
+    """The second attempt has written the same rows under other names. If the driver listed, they would count twice."""
     with tasks_run_again(spark):
         assert wrong(session, tmp_path / "same", monkeypatch, off=False) == ""
         assert wrong(session, tmp_path / "apart", monkeypatch, off=True) == "Task"

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.declare.stream import Stream
 from falkirk.kafka_client.connection import Connection
-from falkirk.plan import refusals
 from falkirk.plan.planner import plan_application
 from falkirk.platform.object_data import ObjectData
 from falkirk.recovery.ownership.folder import open_home
@@ -248,9 +247,7 @@ def test_a_live_region_is_rolled_back(
     assert again < set(before)
 
 
-def test_units_that_need_a_shared_folder_are_refused(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
-    """Executors do not see the driver's folder, where iterations have their working copies."""
-
+def test_all_units_can_have_such_a_home(spark: "SparkSession") -> None:
     def app() -> fk.App:
         made = fk.App("shop", home=f"s3a://{BUCKET}/shop", store="postgresql://user@database/falkirk")
         made.source("events", fk.Kafka("events", schema="n LONG NOT NULL", key="n"))
@@ -271,6 +268,3 @@ def test_units_that_need_a_shared_folder_are_refused(spark: "SparkSession", monk
     looping.sink("out", looped, fk.Kafka("out"))
     for each in (live, twins, looping):
         plan_application(each, spark, "deadbeef")
-    monkeypatch.setattr(refusals, "writes_elsewhere", lambda session: True)
-    plan_application(live, spark, "deadbeef")
-    assert outcome(lambda: plan_application(looping, spark, "deadbeef")) == "HOME_UNSUITABLE"

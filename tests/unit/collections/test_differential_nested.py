@@ -19,6 +19,7 @@ from falkirk.steps.differential import Collection, collection, operators, runs
 from falkirk.steps.differential import schedule as turns
 from falkirk.steps.differential.expressions import Expression, Steps
 from falkirk.steps.differential.expressions import RowStep as Done
+from falkirk.steps.differential.files import FolderFiles
 from falkirk.steps.differential.graph import Mapped, Scope, Source
 from falkirk.steps.differential.rows import DIFFERENCE, rounds
 from falkirk.steps.differential.schedule import Rounds, Schedule, WaitingKey
@@ -108,7 +109,8 @@ class Alones:
         taken = {name: self._table(name, changes[name]) for name in changes}
         task = SingleTask(
             graph=self._graph, rest=None, entered=frozenset(), traces=self.traces, pending={}, rounds={},
-            cut_short=self.cut_short, folder=str(self.folder / str(next(self._epochs))), partitions=2, most=1_000_000,
+            cut_short=self.cut_short, place=FolderFiles(str(self.folder)), folder=str(next(self._epochs)), partitions=2,
+            most=1_000_000,
         )  # fmt: skip
         done = task.work(taken)
         self._take(done)
@@ -123,7 +125,7 @@ class Alones:
         for key, files in done.pending.items():
             assert key == (self._graph.result.name, "deferred0", ()), "all others are worked off or dropped"
             for file in files:
-                for row in runs.load_run(Path(file)).to_pylist():
+                for row in runs.load_run(self.folder / file).to_pylist():
                     self.result[row["a"], row["b"]] += row[DIFFERENCE]
         self.result = Counter({row: often for row, often in self.result.items() if often})
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from falkirk.errors import HomeError
 from falkirk.steps.differential import runs
+from falkirk.steps.differential.files import FolderFiles
 from falkirk.steps.differential.rows import DIFFERENCE, HASH, consolidate, join_rows, lub, rounds, split_by_time
 from falkirk.steps.differential.schemas import arrow_of
 from falkirk.steps.differential.state import LoopState, sweep
@@ -79,12 +80,12 @@ def test_the_keys_that_are_asked_for_are_read(
     tmp_path_factory: pytest.TempPathFactory, some: list[list[Row]], hashes: set[int]
 ) -> None:
     folder = tmp_path_factory.mktemp("runs")
-    paths = [folder / f"{number}.arrow" for number in range(len(some))]
-    for path, part in zip(paths, some, strict=True):
-        runs.write_run(path, table(part))
-    found = runs.rows_of_keys(paths, np.array(sorted(hashes), dtype=np.int64), table([]).schema)
+    files, names = FolderFiles(str(folder)), [f"{number}.arrow" for number in range(len(some))]
+    for name, part in zip(names, some, strict=True):
+        files.write_run(name, table(part))
+    found = runs.rows_of_keys(map(files.load, names), np.array(sorted(hashes), dtype=np.int64), table([]).schema)
     assert Counter(listed(found)) == Counter(row for part in some for row in part if row[0] in hashes)
-    assert sorted(folder.iterdir()) == paths, "nothing unfinished is left behind"
+    assert sorted(path.name for path in folder.iterdir()) == names, "nothing unfinished is left behind"
 
 
 def test_a_run_that_is_missing_or_torn_is_told(tmp_path: Path) -> None:
@@ -92,12 +93,12 @@ def test_a_run_that_is_missing_or_torn_is_told(tmp_path: Path) -> None:
     with pytest.raises(HomeError) as missing:
         runs.load_run(path)
     assert (missing.value.condition, missing.value.where) == ("STATE_DAMAGED", path)
-    runs.write_run(path, table([(n, "a", 0, 0, 1) for n in range(20)]))
+    FolderFiles(str(tmp_path)).write_run(path.name, table([(n, "a", 0, 0, 1) for n in range(20)]))
     whole = path.read_bytes()
     for length in {0, 1, 7, 8, 100, len(whole) // 2, len(whole) - 9, len(whole) - 1}:
         path.write_bytes(whole[:length])
         with pytest.raises(HomeError) as torn:
-            runs.rows_of_keys([path], np.array([1]), table([]).schema)
+            FolderFiles(str(tmp_path)).load(path.name)
         assert torn.value.condition == "STATE_DAMAGED", length
         assert "falkirk rollback" in str(torn.value)
 
@@ -105,7 +106,7 @@ def test_a_run_that_is_missing_or_torn_is_told(tmp_path: Path) -> None:
 def test_what_a_run_says_of_itself_is_damaged(tmp_path: Path) -> None:
     """Damage in the first or last bytes of a file, which are no rows, is reported or does no harm."""
     path, draw = tmp_path / "run.arrow", random.Random(1)
-    runs.write_run(path, table([(n, "a", 0, 0, 1) for n in range(20)]))
+    FolderFiles(str(tmp_path)).write_run(path.name, table([(n, "a", 0, 0, 1) for n in range(20)]))
     whole = path.read_bytes()
     for _ in range(300):
         damaged = bytearray(whole)
@@ -119,7 +120,7 @@ def test_what_a_run_says_of_itself_is_damaged(tmp_path: Path) -> None:
 
 def test_the_name_of_a_file_says_what_it_is() -> None:
     for time in ((), (3,), (0, 12)):
-        name = FileName(holder="kept-3-joined", what="deferred1", time=time, partition=4, part=2, rows=9)
+        name = FileName(holder="kept-3-joined", what="deferred1", time=time, partition=4, attempt="2f", rows=9)
         assert FileName.parse(str(name)) == name
 
 

@@ -26,6 +26,7 @@ from falkirk.runtime.spark.sinks.release import EpochReleaser
 from falkirk.steps.batch import iteration, loop_files
 from falkirk.steps.batch.iteration import Iterating
 from falkirk.steps.batch.loop_files import LocalLoopFiles, LoopFolders
+from falkirk.steps.differential.files import FlowFiles
 from falkirk.theory.ids import EpochNumber
 from tests.disks import ForgetfulDisk, SyncedBefore
 from tests.support import on_disk, wait_until
@@ -114,8 +115,8 @@ def _runs(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
     class Computing:
         """A flow that has computed an epoch."""
 
-        def __init__(self, graph: object, session: object, folder: Path, partitions: int) -> None:
-            self._folder = folder
+        def __init__(self, graph: object, session: object, files: FlowFiles, partitions: int) -> None:
+            self._folder = files.folder
 
         def advance(self, state: object, taken: object, tag: str) -> Any:
             write(self._folder, "0-aa/run.arrow")

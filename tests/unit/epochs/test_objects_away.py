@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from falkirk.errors import StoreError
+from falkirk.errors.conditions.platform import DATA_AWAY, DATA_UNUSABLE
 from falkirk.plan.batch import Batch
 from falkirk.platform.local_data import LocalData
 from falkirk.runtime.spark.causes import objects_away, objects_unusable
@@ -21,6 +22,8 @@ AWAY = (
     f"Job aborted\norg.apache.hadoop.fs.s3a.AWSServiceThrottledException: {SAID}\n\tat org.apache.hadoop",
     f"Job aborted\nCaused by: software.amazon.awssdk.core.exception.SdkClientException: {SAID}",
     f"Job aborted\nCaused by: software.amazon.awssdk.services.s3.model.S3Exception: {SAID}",
+    # A task that fetches or uploads a file of an iteration.
+    f"Job aborted\nfalkirk.errors.StoreError: {DATA_AWAY.error(where='s3a://shop/x_3.arrow', reason=SAID)}\n\tat org",
 )
 #: Each with the reason that is told.
 UNUSABLE = {
@@ -35,7 +38,7 @@ UNUSABLE = {
         ("Caused by: java.lang.ClassNotFoundException", "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"),
         ("Caused by: java.lang.NoClassDefFoundError", "software/amazon/awssdk/core/SdkClient"),
     )
-}
+} | {f"falkirk.errors.StoreError: {DATA_UNUSABLE.error(where='s3a://shop/x_3.arrow', reason='no access')}": "no access"}
 OTHERS = (
     "java.io.FileNotFoundException: x\nCaused by: software.amazon.awssdk.services.s3.model.NoSuchKeyException: gone",
     "org.apache.hadoop.fs.s3a.RemoteFileChangedException: x",

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import StoreError
-from falkirk.platform import object_data
+from falkirk.platform import object_clients, object_data
 from falkirk.platform.object_data import ObjectData, data_at
 from falkirk.runtime.supervision.settings import SILENT_S
 from tests.clock import MovedClock
@@ -38,7 +38,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch, after_s: float) -> tuple[ObjectData
 
 def test_a_request_that_hangs_ends_long_before_its_host_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else five hosts in a row are killed as silent, and the application ends, although it should wait."""
-    data, system, clock = hanging(monkeypatch, object_data._ANSWER_S)
+    data, system, clock = hanging(monkeypatch, object_clients.OBJECT_ANSWER_S)
     began_s = clock.monotonic()
     for request in (data.children, data.listed, data.delete, data.read_text, data.remove):
         assert outcome(cast(Any, request)) == "DATA_AWAY"
@@ -48,7 +48,7 @@ def test_a_request_that_hangs_ends_long_before_its_host_is_replaced(monkeypatch:
 
 
 def test_requests_that_are_slow_and_then_fail_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, system, _ = hanging(monkeypatch, object_data._TRIES_S)
+    data, system, _ = hanging(monkeypatch, object_clients.TRIES_S)
     assert outcome(data.children) == "DATA_AWAY"
     assert system.tries == 1
 
@@ -62,7 +62,7 @@ def test_a_store_that_refuses_is_asked_three_times(monkeypatch: pytest.MonkeyPat
 def test_a_copy_that_hangs_is_not_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client asks for each part several times. The main thread of a host reads files, and other threads send them:
     an upload without an answer takes twice as long."""
-    data, system, clock = hanging(monkeypatch, object_data._PART_TRIES * object_data._ANSWER_S)
+    data, system, clock = hanging(monkeypatch, object_clients.PART_TRIES * object_clients.OBJECT_ANSWER_S)
     (tmp_path / "state").write_bytes(b"1")
     assert outcome(lambda: data.copy_from(tmp_path / "state")) == "DATA_AWAY"
     assert system.tries == 1
@@ -83,7 +83,7 @@ def test_the_client_does_not_repeat_what_falkirk_repeats(monkeypatch: pytest.Mon
             "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
         }.items():  # fmt: skip
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(object_data, "_ANSWER_S", 0.1)
+        monkeypatch.setattr(object_clients, "OBJECT_ANSWER_S", 0.1)
         monkeypatch.setattr(object_data, "_PAUSES_S", ())
         with pytest.raises(StoreError) as away:
             data_at("s3a://shop/home").children()

@@ -29,11 +29,10 @@ WORKING_COPY = {
     "falkirk.runtime.spark.live.written_checkpoints",
 }  # fmt: skip
 #: Modules for the files of iterations in the folder of their tasks. With a home in an object store, that folder is a
-#: working copy: `loop_files` alone copies it, through the port.
+#: working copy, which `loop_files` copies through the port; on a cluster each executor has one, which `copies` copies.
 LOOPS = {
-    "falkirk.steps.differential.flow", "falkirk.steps.differential.in_memory", "falkirk.steps.differential.jobs",
-    "falkirk.steps.differential.runs", "falkirk.steps.differential.single_task", "falkirk.steps.differential.state",
-    "falkirk.steps.differential.task", "falkirk.steps.batch.loop_files",
+    "falkirk.steps.differential.copies", "falkirk.steps.differential.files", "falkirk.steps.differential.runs",
+    "falkirk.steps.differential.state", "falkirk.steps.batch.loop_files",
 }  # fmt: skip
 
 
@@ -42,13 +41,13 @@ def test_only_listed_modules_use_files_without_the_port() -> None:
     assert found == OTHER_FILES | WORKING_COPY | LOOPS
 
 
-def test_two_modules_copy_between_a_working_copy_and_the_data() -> None:
+def test_listed_modules_copy_between_a_working_copy_and_the_data() -> None:
     """Any other code that copies files there would need the record that makes them count. Commands only read."""
     found = {name for name, path in MODULES.items() if {"copy_from", "copy_to"} & _called(path)}
     implementing = {"falkirk.platform.local_data", "falkirk.platform.object_data"}
     assert found - implementing == {
         "falkirk.runtime.spark.live.shared_checkpoints", "falkirk.steps.batch.loop_files",
-        "falkirk.user_tools.commands.kept_state",
+        "falkirk.steps.differential.copies", "falkirk.user_tools.commands.kept_state",
     }  # fmt: skip
 
 

@@ -204,7 +204,7 @@ def test_these_tests_can_fail() -> None:
 
 
 #: Methods that the standard library and py4j call.
-HOOKS = {"can_convert", "handle_error", "log_message", "redirect_request", "version_string"}
+HOOKS = {"addInPlace", "can_convert", "handle_error", "log_message", "redirect_request", "version_string"}
 
 
 def used_names(paths: Iterable[Path]) -> set[str]:

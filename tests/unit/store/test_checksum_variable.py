@@ -6,8 +6,8 @@ from types import TracebackType
 
 import pytest
 
-from falkirk.platform import object_data
-from falkirk.platform.object_data import few_checksums
+from falkirk.platform import object_clients
+from falkirk.platform.object_clients import few_checksums
 
 NAME = "AWS_REQUEST_CHECKSUM_CALCULATION"
 
@@ -30,7 +30,7 @@ def test_a_thread_does_not_take_the_value_of_another_one_for_the_users(monkeypat
     """Regression: the other one then deleted the variable before the client was made, so each upload failed."""
     monkeypatch.delenv(NAME, raising=False)
     lock = WatchedLock()
-    monkeypatch.setattr(object_data, "_ENVIRONMENT", lock)
+    monkeypatch.setattr(object_clients, "_ENVIRONMENT", lock)
     seen, left = list[str | None](), threading.Event()
 
     def make() -> None:

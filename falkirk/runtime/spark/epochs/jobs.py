@@ -30,7 +30,7 @@ from falkirk.runtime.spark.epochs.until import Until
 from falkirk.runtime.spark.record import first_positions, refuse_partitions
 from falkirk.spark_setup.observing import observing
 from falkirk.spark_setup.partitions import limit_partitions
-from falkirk.spark_setup.spark import BATCH_POOL, cancel_jobs
+from falkirk.spark_setup.spark import BATCH_POOL, cancel_jobs, writes_elsewhere
 from falkirk.steps.batch.call import EpochContext
 from falkirk.steps.batch.in_epoch import BatchState, InEpoch, empty
 from falkirk.steps.batch.loop_files import LoopFolders
@@ -82,8 +82,9 @@ class EpochJobs:
         self._parsings = {log: parsing(topic, self.session) for log, topic in topics.items()}
         copy = context.home.checkpoint(batch.name) if context.home.is_shared else None
         self._loops = loops or LoopFolders(
-            epochs.files(), copy, self._store.require_charge, may_delete=lambda: context.home.may_delete
-        )
+            epochs.files(), copy, self._store.require_charge, on_cluster=writes_elsewhere(self.session),
+            may_delete=lambda: context.home.may_delete,
+        )  # fmt: skip
         kept = batch.slots if batch.state is None else {**batch.slots, OWN_STATE: batch.state}
         self._columns, self._casts = cast_to(batch.schema), {slot: cast_to(schema) for slot, schema in kept.items()}
         self._fit = FitColumns()

@@ -1,0 +1,94 @@
+"""Copies: how tasks on a cluster read and write files of an iteration's state in an object store.
+
+A task searches in files that it maps into memory. So each executor has a folder with copies of the files that its tasks
+have read or written, in Spark's local folder, which Spark deletes. Files never change, so a copy can't be stale. The
+object is the file: a task reports a file only once its upload is complete.
+"""
+
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from falkirk.errors import HomeError
+from falkirk.platform.data import DataPath
+from falkirk.platform.durable import damaged
+from falkirk.steps.differential.files import Measured, TaskFiles
+from falkirk.steps.differential.runs import UNREADABLE_STATE, load_run, store
+
+#: The variable in which Spark gives its workers the local folders of their executor.
+LOCAL_FOLDERS = "SPARK_LOCAL_DIRS"
+#: The copies take at most this part of the space that they and the free space of the disk have together.
+_MOST_PART = 0.5
+#: A copy that nobody has used for so long is deleted: most files of an epoch are merged into others.
+_UNUSED_S = 3600.0
+#: For each place of data, the folder of the epoch in which this process has last deleted copies.
+_looked_at = dict[DataPath, str]()
+
+
+@dataclass(frozen=True)
+class CopiedFiles(TaskFiles):
+    """Files in an object store, and their copies on the executor's disk.
+
+    Args: data: the flow's folder in the object store. known: size and CRC-32 of the files that the task may read.
+    """
+
+    data: DataPath
+    known: Mapping[str, Measured]
+
+    def load(self, name: str) -> pa.Table:
+        """See TaskFiles. It fetches the file if the executor has no copy, or a damaged one."""
+        copy = self._copies() / name
+        try:
+            os.utime(copy)  # for `_make_room`, which may have deleted it
+            return load_run(copy)
+        except (FileNotFoundError, HomeError):
+            self._fetch(name, copy)
+        return load_run(copy)
+
+    def _fetch(self, name: str, copy: Path) -> None:
+        size, checksum = self.known[name]
+        try:
+            (self.data / name).copy_to(copy, size, checksum)
+        except HomeError as error:
+            raise damaged(f"{UNREADABLE_STATE}: {error.message}.", self.data / name) from error
+
+    def store(self, name: str, rows: pa.Table) -> Measured:
+        """See TaskFiles."""
+        copy = self._copies() / name
+        if (epoch := name.partition("/")[0]) != _looked_at.get(self.data):
+            _looked_at[self.data] = epoch
+            _make_room(self._copies())
+        store(copy, rows)
+        return [*(self.data / name).copy_from(copy)]
+
+    def _copies(self) -> Path:
+        place = zlib.crc32(str(self.data).encode())
+        return Path(os.environ[LOCAL_FOLDERS].partition(",")[0]) / f"falkirk-loop-{place:08x}"
+
+
+def _make_room(copies: Path) -> None:
+    """Delete copies that were not used for long, and older ones than others if all take too much space.
+
+    Another worker may map one of them meanwhile, and keeps it as long. One that is missing is fetched again.
+    """
+    found = []
+    for folder, _, names in os.walk(copies):
+        for name in names:
+            with suppress(FileNotFoundError):
+                status = os.stat(os.path.join(folder, name))
+                found.append((status.st_mtime, status.st_size, os.path.join(folder, name)))
+    total = sum(size for _, size, _ in found)
+    most = _MOST_PART * (total + shutil.disk_usage(copies.parent).free)
+    for used_s, size, path in sorted(found):
+        if total <= most and used_s > time.time() - _UNUSED_S:
+            return
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        total -= size

@@ -1,0 +1,215 @@
+"""The files of an iteration on a cluster: each executor keeps copies, and only reported files count."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from falkirk.errors import FalkirkError, HomeError, StoreError
+from falkirk.platform.data import DataPath
+from falkirk.platform.local_data import LocalData
+from falkirk.steps.batch.loop_files import LoopFiles, LoopFolders
+from falkirk.steps.differential import copies
+from falkirk.steps.differential import task as task_module
+from falkirk.steps.differential.copies import LOCAL_FOLDERS, CopiedFiles
+from falkirk.steps.differential.files import Measured
+from falkirk.steps.differential.reports import JobReports, Reporter, TaskId, _Received, _Reports
+from falkirk.steps.differential.rows import DIFFERENCE
+from falkirk.steps.differential.runs import UNREADABLE_STATE
+from falkirk.steps.differential.task import NUMBER, LaterReader, Task, Worker
+from tests.support import outcome
+
+ROWS = pa.table({"n": [1, 2, 3]})
+
+
+class Cluster:
+    """A place of data, executors, and one driver after another. Attributes: owner: of the home."""
+
+    def __init__(self, path: Path, patch: pytest.MonkeyPatch) -> None:
+        self.path, self._patch, self.owner = path, patch, ""
+        self.data: DataPath = LocalData(path / "data" / "iterate-1")
+        self.on("one")
+
+    def on(self, executor: str) -> None:
+        """Be this executor from now on."""
+        (self.path / executor).mkdir(exist_ok=True)
+        self._patch.setenv(LOCAL_FOLDERS, f"{self.path / executor},/elsewhere")
+
+    def driver(self, name: str) -> LoopFiles:
+        """Return the files for a driver, which owns the home from now on."""
+
+        def confirm() -> None:
+            if self.owner != name:
+                raise StoreError("HOME_TAKEN_OVER", "another process owns it", hint="end")
+
+        self.owner = name
+        files = LoopFolders(LocalData(self.path / "data"), self.path / name, confirm, on_cluster=True).of("iterate-1")
+        files.require({}, contents=True)
+        return files
+
+    def there(self) -> set[str]:
+        return set(self.data.listed())
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return Cluster(tmp_path, monkeypatch)
+
+
+def written(files: LoopFiles, *names: str) -> dict[str, Measured]:
+    """Return the report of a task that has written these files."""
+    return {name: files.of_task(()).store(name, ROWS) for name in names}
+
+
+def test_another_executor_fetches_a_file_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, fetched = cluster.driver("a"), list[str]()
+    driver.add(written(driver, "0-aa/x.arrow"))
+    real = LocalData.copy_to
+    monkeypatch.setattr(LocalData, "copy_to", lambda self, *a: (fetched.append(self.name), real(self, *a)))
+    task = driver.of_task(["0-aa/x.arrow"])
+    assert task.load("0-aa/x.arrow").equals(ROWS)
+    assert not fetched, "who has written it has a copy"
+    cluster.on("two")
+    for _ in range(2):
+        assert task.load("0-aa/x.arrow").equals(ROWS)
+    assert fetched == ["x.arrow"]
+
+
+def test_a_damaged_or_deleted_copy_is_fetched_again(cluster: Cluster) -> None:
+    driver = cluster.driver("a")
+    driver.add(written(driver, "0-aa/x.arrow"))
+    (copy,) = (cluster.path / "one").rglob("x.arrow")
+    for spoil in (copy.unlink, lambda: copy.write_bytes(b"torn")):
+        spoil()
+        assert driver.of_task(["0-aa/x.arrow"]).load("0-aa/x.arrow").equals(ROWS)
+
+
+@pytest.mark.parametrize("content", [None, b"torn", b"as long"])
+def test_a_damaged_object_is_told_as_a_damaged_state(cluster: Cluster, content: bytes | None) -> None:
+    driver = cluster.driver("a")
+    driver.add(written(driver, "0-aa/x.arrow"))
+    kept, place = driver.save(["0-aa/x.arrow"]), cluster.path / "data/iterate-1/0-aa/x.arrow"
+    whole = place.read_bytes()
+    changed = bytes(reversed(whole)) if content == b"as long" else content
+    place.unlink() if changed is None else place.write_bytes(changed)
+    cluster.on("two")
+    with pytest.raises(HomeError, match=UNREADABLE_STATE) as told:
+        driver.of_task(kept).load("0-aa/x.arrow")
+    assert told.value.condition == "STATE_DAMAGED"
+    found = outcome(lambda: cluster.driver("b").require(kept, contents=True))
+    assert found == (None if content == b"as long" else "STATE_DAMAGED"), "a start compares sizes"
+
+
+def test_copies_that_nobody_uses_are_deleted(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = cluster.driver("a")
+    names = ["0-aa/old.arrow", "0-aa/new.arrow"]
+    driver.add(written(driver, *names))
+    there = {path.name: path for path in (cluster.path / "one").rglob("*.arrow")}
+    long_ago_s = time.time() - copies._UNUSED_S - 9
+    for path in there.values():
+        os.utime(path, (long_ago_s, long_ago_s))
+    driver.of_task(names).load("0-aa/new.arrow")
+    driver.add(written(driver, "1-aa/next.arrow"))
+    assert {path.name for path in (cluster.path / "one").rglob("*.arrow")} == {"new.arrow", "next.arrow"}
+    monkeypatch.setattr(copies, "_MOST_PART", 0.0)
+    written(driver, "2-aa/last.arrow")
+    assert {path.name for path in (cluster.path / "one").rglob("*.arrow")} == {"last.arrow"}, "the disk is small"
+    assert driver.of_task(names).load("0-aa/old.arrow").equals(ROWS)
+
+
+def test_two_attempts_of_a_task_change_no_file_of_each_other(cluster: Cluster) -> None:
+    """The first report counts. The epoch's files that nobody has reported are deleted after it."""
+    driver = cluster.driver("a")
+    driver.begin("0-aa")
+    first, second = written(driver, "0-aa/x_1.arrow"), written(driver, "0-aa/x_2.arrow")
+    tasks = received([("job", ("op", 0), first), ("job", ("op", 0), second)])
+    driver.add(tasks["op", 0])
+    kept = driver.save(tasks["op", 0])
+    assert cluster.there() == {"0-aa/x_1.arrow", "0-aa/x_2.arrow"}
+    assert set(kept) == {"0-aa/x_1.arrow"}
+    driver.sweep(driver.candidates(), set(kept))
+    assert cluster.there() == set(kept)
+
+
+def test_a_second_attempt_of_a_task_overwrites_no_object(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have the same rows, in another order. A note may have the CRC-32 of the first one's file already."""
+    schema = pa.schema([("n", pa.int64()), (DIFFERENCE, pa.int64())])
+    driver, tasks = cluster.driver("a"), dict[TaskId, dict[str, Measured]]()
+    reporter: Any = tasks.__setitem__
+    task = Task(
+        holder="store-0", operator=None, now=(), inputs=(schema,), output=schema, arrives=True, files={},
+        place=driver.of_task(()), folder="0-aa/0-bb", partitions=1,
+        readers=(LaterReader(holder="r", port=0, names=("n",)),), emits=False, report=reporter,
+    )  # fmt: skip
+
+    def attempt(*numbers: int) -> dict[str, Measured]:
+        """Run the task; return what it has reported."""
+        batch = pa.RecordBatch.from_pydict({"n": numbers, DIFFERENCE: [1] * len(numbers)}, schema=schema)
+        (told,) = Worker(task, 0).work(iter([batch]))
+        assert told.to_pydict() == {NUMBER: [0]}
+        return tasks.pop(("store-0", 0))
+
+    first = attempt(1, 2)
+    driver.add(first)
+    second = attempt(2, 1)
+    assert not first.keys() & second.keys()
+    cluster.on("two")
+    for name in first:
+        assert driver.of_task(first).load(name).num_rows == 2
+    monkeypatch.setattr(task_module, "new_attempt", lambda: "0")
+    assert attempt(1, 2).keys() == attempt(2, 1).keys(), "the mechanism is off"
+
+
+def test_a_start_deletes_what_a_former_owner_writes_late(cluster: Cluster) -> None:
+    former = cluster.driver("a")
+    former.begin("0-aa")
+    former.add(written(former, "0-aa/x.arrow"))
+    kept = former.save(["0-aa/x.arrow"])
+    former.begin("1-aa")
+    former.add(written(former, "1-aa/y.arrow"))  # it is suspended in a round, and its executors as well
+    present = cluster.driver("b")
+    present.require(kept, contents=True)
+    present.begin("1-bb")
+    present.add(written(present, "1-bb/z.arrow"))
+    newer = {**kept, **present.save(["1-bb/z.arrow"])}
+    written(former, "1-aa/late.arrow")
+    assert outcome(lambda: former.sweep(former.candidates(), {"1-aa/y.arrow"})) == "HOME_TAKEN_OVER"
+    present.sweep(present.candidates(), set(newer))
+    assert cluster.there() == set(newer)
+
+
+def received(reports: list[tuple[str, TaskId, dict[str, Measured]]]) -> dict[TaskId, dict[str, Measured]]:
+    """Return what the driver of the job "job" has received."""
+    driver, job = _Received(), JobReports.__new__(JobReports)
+    job.tasks, driver.jobs["job"] = {}, job
+    sent = _Reports().zero(driver)
+    for each in reports:
+        sent = _Reports().addInPlace(sent, [each])
+    assert _Reports().addInPlace(driver, sent) is driver
+    return job.tasks
+
+
+def test_reports_of_other_jobs_are_dropped() -> None:
+    assert received([("job", ("op", 1), {"x": []}), ("gone", ("op", 2), {"y": []})]) == {("op", 1): {"x": []}}
+
+
+def test_a_report_that_did_not_arrive_fails_the_job() -> None:
+    """Spark only logs that it could not deliver one. The file of that task would be missing in the state."""
+    job = JobReports.__new__(JobReports)
+    job.tasks, job.reporter = {("op", 0): {"x": []}}, Reporter(None, "job")
+    assert job.of([("op", 0)]) == [{"x": []}]
+    with pytest.raises(FalkirkError) as told:
+        job.of([("op", 0), ("op", 1)])
+    assert told.value.condition == "REPORT_LOST"
+    assert "partition 1" in told.value.message
+
+
+def test_a_task_has_only_the_files_that_it_may_read(cluster: Cluster) -> None:
+    driver = cluster.driver("a")
+    driver.add(written(driver, "0-aa/x.arrow", "0-aa/y.arrow"))
+    task = driver.of_task(["0-aa/x.arrow"])
+    assert isinstance(task, CopiedFiles)
+    assert set(task.known) == {"0-aa/x.arrow"}
