@@ -27,12 +27,15 @@ ORDER = "__falkirk_order"
 class Side:
     """The rows of a stream, such as one side of a join.
 
-    Args: rows, times: of `watermarks.timed`. sources: the names of the inputs that it reads.
+    Args: rows: of `watermarks.timed`, or of another join, with their times. sources: the names of the inputs that it
+        reads. times: of `watermarks.timed`. limit: in place of the times, the watermark of the other join, in one row.
+            No row of it is late.
     """
 
     rows: DataFrame
-    sources: tuple[str, ...]
-    times: Times
+    sources: tuple[str, ...] = ()
+    times: Times | None = None
+    limit: DataFrame | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -48,11 +51,13 @@ def waiting_rows(
     Args: marks: the columns that tell what has become of a row. They are false for new rows.
     """
     kept = [*side.columns, STAMP, TIME]
-    is_late = F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us)
-    late = side.rows.where(is_late)
-    letter = late_letter(late.drop(TIME, GREATEST), F.lit(LATE), region)
-    call.reject(late.select(F.lit(None).cast(LETTER_SCHEMA["key"].dataType).alias("key"), letter))
-    new = side.rows.where(~is_late).select(*columns_of(kept), *[F.lit(False).alias(name) for name in marks])
+    rows = side.rows
+    if side.limit is None:
+        is_late = F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us)
+        late, rows = rows.where(is_late), rows.where(~is_late)
+        letter = late_letter(late.drop(TIME, GREATEST), F.lit(LATE), region)
+        call.reject(late.select(F.lit(None).cast(LETTER_SCHEMA["key"].dataType).alias("key"), letter))
+    new = rows.select(*columns_of(kept), *[F.lit(False).alias(name) for name in marks])
     more = [StructField(name, BooleanType()) for name in marks]
     schema = StructType([*[side.rows.schema[name] for name in kept], *more])
     old = call.before(slot, schema).withColumn(IS_NEW, F.lit(False))
@@ -61,6 +66,9 @@ def waiting_rows(
 
 def least_watermark(call: Call, side: Side, watermark: Watermark) -> DataFrame:
     """Return the least watermark of all partitions of a stream, in one row."""
+    if side.limit is not None:
+        return side.limit
+    assert side.times is not None, "a stream has times, or a limit"
     count = sum(call.epoch.partitions.get(name, 1) for name in side.sources)
     least = F.when(F.count("*") >= F.lit(count), F.min("time") - F.lit(watermark.delay_us)).otherwise(F.lit(NEVER))
     return side.times.after.agg(least.alias(LIMIT))
