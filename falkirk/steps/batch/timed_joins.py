@@ -154,9 +154,12 @@ def _in_one(records: DataFrame, versions: DataFrame, join: TimedJoin) -> DataFra
     with_key = " AND ".join(f"`{name}` IS NOT NULL" for name in join.on)
     rows = {_RECORD: records, _VERSION: versions.where(with_key)}
     types = {name: StructType(each.schema.fields) for name, each in rows.items()}
+    # Stamps order versions of one time. Those of records have more fields after another join, and order nothing.
+    order = {_RECORD: F.lit(None), _VERSION: F.col(STAMP)}
     found = [
         each.select(
-            *[F.col(f"`{column}`").alias(key) for column, key in zip(join.on, _keys(join), strict=True)], TIME, STAMP,
+            *[F.col(f"`{column}`").alias(key) for column, key in zip(join.on, _keys(join), strict=True)], TIME,
+            order[name].cast(versions.schema[STAMP].dataType).alias(STAMP),
             *[
                 (F.struct(*columns_of(each.columns)) if n == name else F.lit(None)).cast(types[n]).alias(n)
                 for n in rows
