@@ -109,20 +109,26 @@ class OnArrival:
 def at_most(records: int, first: Positions, ends: Positions) -> Positions:
     """Return positions that cover `records` records, or all if there are fewer.
 
-    Each log and partition contributes in proportion to its waiting records, so that none falls behind.
+    Each log and partition contributes in proportion to its waiting records, so that none falls behind. Each that has
+    records contributes at least one, if that is possible: without any it could count as idle (`steps/batch/idle.py`).
     """
     left = records_between(first, ends)
     if left <= records:
         return ends
-    taken: Positions = {}
-    for log, partitions in sorted(ends.items()):
-        taken[log] = {}
-        for partition, end in sorted(partitions.items()):
-            begin = first[log].get(partition, 0)
-            mine = end - begin
-            share = -(-records * mine // left) if left else 0  # rounded up, so the last gets exactly the rest
-            taken[log][partition] = Offset(begin + share)
-            left, records = left - mine, records - share
+    waiting = {
+        (log, partition): end - first[log].get(partition, 0)
+        for log, partitions in sorted(ends.items())
+        for partition, end in sorted(partitions.items())
+    }
+    count = sum(mine > 0 for mine in waiting.values())
+    least = 1 if records >= count else 0
+    left, records = left - least * count, records - least * count
+    taken: Positions = {log: {} for log in sorted(ends)}
+    for (log, partition), mine in waiting.items():
+        more = mine - least if mine else 0
+        share = -(-records * more // left) if left else 0  # rounded up, so the last gets exactly the rest
+        taken[log][partition] = Offset(first[log].get(partition, 0) + mine - more + share)
+        left, records = left - more, records - share
     return taken
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from falkirk.declare.cut import SPAN_S_MAX
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import Node, Step, alias_of, is_ordered, joined_by, roots_of, steps_since
+from falkirk.declare.nodes import Node, Step, alias_of, is_ordered, joined_by, roots_of, steps_of, steps_since
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.watermark import Watermark, interval_text
 from falkirk.declare.windows import unchanged
@@ -115,6 +115,8 @@ def join_of(
     timed = [joined_by(node) for node in both]
     first, second = (None if step is None else step.arguments[0] for step in timed)
     names = (alias_of(both[0]), alias_of(both[1]))
+    for node, step, name in zip(both, timed, names, strict=True):
+        _check_former(node, step, name, where, as_of=as_of)
     made = declared_join(on, how, within, names, (first, second), where, as_of=as_of)
     for node, step, name in zip(both, timed, names, strict=True):
         column = "" if step is None else step.arguments[0].column
@@ -122,6 +124,21 @@ def join_of(
             reason = f"a step after withWatermark() may change or drop column {column} of {name}"
             raise invalid(where, reason, as_of=as_of)
     return made
+
+
+def _check_former(node: Node, timed: Step | None, name: str, where: SourceLocation, *, as_of: bool) -> None:
+    """Check that the results of an earlier join have an event time. Args: node: a side. timed: its `withWatermark`.
+
+    Raises: DefinitionError: `JOIN_INVALID`.
+    """
+    former = [step for step in steps_of(node) if step.operation == "timedJoin"]
+    if timed is not None and any(step.operation == "timedJoin" for step in steps_of(timed)):
+        reason = f"withWatermark() of {name} comes after a join, whose results have the time of their left records"
+        raise invalid(where, reason, as_of=as_of)
+    outer = next((step.arguments[1] for step in former if step.arguments[1].keeps[1]), None)
+    if timed is None and outer is not None:
+        reason = f"a {outer.how} join of {name} comes before, and its results without a left record have no event time"
+        raise invalid(where, reason, as_of=as_of)
 
 
 def _check_key(on: object, watermarks: tuple[Watermark, Watermark], where: SourceLocation) -> None:

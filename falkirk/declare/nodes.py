@@ -10,6 +10,8 @@ from falkirk.errors.location import SourceLocation
 WITHOUT_TIME = frozenset({
     "agg", "count", "windows", "map_rows", "stateful", "join", "timedJoin", "union", "unionByName", "withClock",
 })  # fmt: skip
+#: The steps after which a stream can't be joined by event time. Some joins are exceptions: see `joined_by`.
+_NOT_JOINED_AFTER = WITHOUT_TIME | {"dropDuplicates"}
 #: The step that looks rows of a view up.
 LOOKUP = "lookup"
 #: The step that puts the times of a clock beside the records.
@@ -148,9 +150,18 @@ def timed_by(node: Node, without: frozenset[str] = WITHOUT_TIME) -> Step | None:
     return None
 
 
-def joined_by(node: Node) -> Step | None:
-    """Return the `withWatermark` by whose time a stream may be joined: no step with a state comes in between."""
-    return timed_by(node, WITHOUT_TIME | {"dropDuplicates"})
+def joined_by(node: Node, *, through_joins: bool = True) -> Step | None:
+    """Return the `withWatermark` by whose time a stream may be joined: no step with a state comes in between.
+
+    Args: through_joins: joins may come in between whose results all have a left record. The time of a result is that of
+        this record.
+    """
+    while (found := timed_by(node, _NOT_JOINED_AFTER)) is None and through_joins:
+        join = next((step for step in reversed(steps_of(node)) if step.operation in _NOT_JOINED_AFTER), None)
+        if join is None or join.operation != "timedJoin" or join.arguments[1].keeps[1]:
+            return None
+        node = join.parent
+    return found
 
 
 def clocked_by(node: Node) -> Step | None:

@@ -170,7 +170,8 @@ class Stream:
         """Join with another stream that the processor reads, as ``DataFrame.join``.
 
         If both streams have a `withWatermark`, the join runs live. Without, it is `falkirk.join`, in micro-batches.
-        A column of `other` that both have becomes ``right_name``.
+        A column of `other` that both have becomes ``right_name``. The time of a result is that of its left record, so
+        another join can follow an inner or left one. If the key is the same, both run live, as one step.
 
         Args: on: the names of columns, or a condition such as ``F.expr("shown.id = clicks.id AND clicks.at BETWEEN
             shown.at AND shown.at + INTERVAL 10 MINUTES")``. how: "inner", "left", "right" or "full". within: the times
@@ -181,7 +182,8 @@ class Stream:
         if not isinstance(other, Stream):
             raise NOT_A_STREAM.error(where=where, operation="join", name=type(other).__name__)
         both = (self._node, other.node)
-        if [joined_by(node) for node in both] == [None, None] and are_names(on) and how == "inner":
+        timed = [joined_by(node, through_joins=False) for node in both]
+        if timed == [None, None] and are_names(on) and how == "inner":
             return self._then("join", other, on, {"time": time, "within": within})
         if time is not None:
             raise invalid(where, "time= is the column of withWatermark()")

@@ -37,9 +37,8 @@ def _against(draft: Draft, step: Step, keys: tuple[Any, ...]) -> str | None:
     if not draft.frame.keyed:
         return None
     before = steps_of(draft.node)
-    reason = "they are over several topics" if draft.joined is not None or draft.others else (
-        against_steps((*before, step))
-    )  # fmt: skip
+    reason = "a join gives its results in another order in each replay" if draft.joined else None
+    reason = reason or ("they are over several topics" if draft.others else against_steps((*before, step)))
     if reason is None and draft.unkeyed is not None and draft.kept is not None:
         last = next(each for each in reversed(before) if each.operation in KEYED)
         reason = _of_values(draft.kept, draft.frame, keys) or _of_aggregates(draft.unkeyed, last)

@@ -55,7 +55,7 @@ class Draft:
     `inherited`: the operations that make its input log tentative. `differences`: the operations of its steps that may
     differ on a replay. `repeated_by`: the acknowledged processor, here or upstream, that may repeat results.
     `decided`: the formulas on which its state, and several results of one record, depend.
-    `joined`: the source of the right side of its join. `others`: the sources that unions add, in the order of their
+    `joined`, `join_places`: as in `Region`. `others`: the sources that unions add, in the order of their
     numbers. `united`: the formulas of the sides of its unions.
     `ordered_by`: the sequencer hop that it reads and does not share. A second hop would have another order.
     `unkeyed`, `kept`: the frames before and after its newest keyed step. `is_chain`: it has several.
@@ -77,7 +77,8 @@ class Draft:
     ordered_by: str | None = None
     decided: str = ""
     differences: LiveDifferences = field(default_factory=LiveDifferences)
-    joined: SourceNode | None = None
+    joined: tuple[SourceNode, ...] = ()
+    join_places: tuple[tuple[int, ...], ...] = ()
     others: tuple[SourceNode, ...] = ()
     united: tuple[str, ...] = ()
     keyed_by: tuple[str, ...] | None = None

@@ -3,7 +3,7 @@
 It runs live if all records of a key are in one partition of the source. Then the records before a record in its
 partition decide everything about it. A hop before the step would mix partitions, and records of a partition that is
 read more slowly would be late. A join needs no such key: all records that are not late meet all their partners. But it
-reads two sources, because a log between has other partitions. `stateful(order=)` needs no such key either: records wait
+reads its sources, because a log between has other partitions. `stateful(order=)` needs no such key either: records wait
 until no partition can have an earlier one.
 """
 
@@ -12,14 +12,14 @@ from typing import Any
 
 from falkirk.declare.clock import ClockTopic
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import CLOCKED, SourceNode, Step, clocked_by, is_ordered, root_of
+from falkirk.declare.nodes import CLOCKED, SourceNode, Step, clocked_by, is_ordered, root_of, steps_of, steps_since
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Ephemeral, Lazy, LogSends
 from falkirk.declare.watermark import ProcessingTime, Watermark, watermark_of_state
 from falkirk.declare.windows import is_in_one_partition, split_windows
 from falkirk.errors.conditions.clocks import CLOCK_UNSUITABLE
 from falkirk.errors.conditions.plan import EXPIRY_UNSUITABLE, WATERMARK_UNUSED
-from falkirk.plan.keyed_steps import against_steps
+from falkirk.plan.keyed_steps import ROW_STEPS, against_steps
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.stamped import Frame
 from falkirk.steps.static_analysis.columns import check_group, plain_keys
@@ -173,18 +173,22 @@ def _against_join(
     processor: DeclaredProcessor, join: Step, steps: Sequence[Step], sources: Mapping[str, SourceNode]
 ) -> str | None:
     read = [sources[name].topic.topic for name in processor.reads if name in sources]
-    is_of_itself = root_of(join) == root_of(join.arguments[0].node)
-    if len(processor.reads) != 2 or len(set(read)) != 2 or is_of_itself:
-        return "runs live only on two sources with different topics"
-    if any(map(is_timed, steps)) or _count(steps, JOIN) > 1:
+    joins = [step for step in steps if step.operation == JOIN]
+    spine = [step for step in steps_of(steps[-1]) if step.operation == JOIN]
+    if len(spine) != len(joins):
+        return "has a right stream that is a join, and only the left one may be live"
+    roots = {root_of(join), *(root_of(each.arguments[0].node) for each in joins)}
+    count = len(joins) + 1
+    if len(processor.reads) != count or len(set(read)) != count or len(roots) != count:
+        return f"runs live only on {'two sources' if count == 2 else 'sources'} with different topics"
+    if any(map(is_timed, steps)):
         return "and another step with state are in one processor, and one live query can't run both"
+    for step in steps_since(joins[0], joins[-1]):
+        if step.operation not in (*ROW_STEPS, JOIN):
+            return f"and another join are in one live query, and {step.operation}() ({step.where}) is between them"
     if not isinstance(processor.policy, Lazy | Ephemeral):
         return f"runs live only under fk.Lazy() and fk.Ephemeral(), not under {processor.policy}"
     return None
-
-
-def _count(steps: Sequence[Step], operation: str) -> int:
-    return sum(step.operation == operation for step in steps)
 
 
 def step_text(step: Step) -> str:

@@ -158,7 +158,7 @@ def places_of_keyed_step(parts: Mapping[str, str]) -> int:
     kinds = text.removeprefix(_CHAIN).partition(": ")[0].split(", ") if text.startswith(_CHAIN) else [
         text.partition("(")[0]
     ]  # fmt: skip
-    places = {"windows": 1, "join": PLACES, "stateful": 1, IN_ORDER: 1, WITH_TIMERS: 2}
+    places = {"windows": 1, "join": PLACES, "timedJoin": PLACES, "stateful": 1, IN_ORDER: 1, WITH_TIMERS: 2}
     return sum(places.get(kind, 0) for kind in kinds)
 
 

@@ -1,4 +1,4 @@
-"""Joins of two live sources in one region: both sides become one draft; values that a replay may change are refused."""
+"""Joins of live sources in one region: all sides become one draft; values that a replay may change are refused."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from falkirk.errors.conditions.order import ORDER_UNSUITABLE_RESULTS
 from falkirk.errors.conditions.plan import JOIN_UNDETERMINED, NOT_A_STREAM_PROCESSOR
 from falkirk.errors.location import SourceLocation
 from falkirk.plan.draft import Draft
-from falkirk.plan.event_time import JOIN
+from falkirk.plan.event_time import JOIN, NotLiveError
 from falkirk.plan.recordings import is_declared_as
 from falkirk.steps.live import joins
 from falkirk.steps.static_analysis import determinism
@@ -20,11 +20,20 @@ from falkirk.steps.static_analysis.properties import IntroducedOperations
 
 #: Spark's operators of a join. The live one has another.
 _OPERATORS = {"Join"}
+#: Why a join can't be in the query of the join before it.
+_OTHER_KEY = "needs the key of the join before it, unchanged, in its own key, because one live query runs both"
 
 
 def is_join(steps: Sequence[Step]) -> bool:
-    """Return whether a processor joins two live sources."""
+    """Return whether a processor joins live sources."""
     return any(step.operation == JOIN for step in steps)
+
+
+def split_at_join(node: Node) -> tuple[Step, tuple[Step, ...]]:
+    """Return the last join of the steps that lead to a node, and the steps after it."""
+    steps = steps_of(node)
+    place = max(i for i, step in enumerate(steps) if step.operation == JOIN)
+    return steps[place], steps[place + 1 :]
 
 
 def side_source(node: Node, processor: DeclaredProcessor, sources: Mapping[str, SourceNode]) -> str:
@@ -47,7 +56,8 @@ def join_drafts(
 ) -> Draft:
     """Return the draft after a join. Args: introduced: receives the operations that the join introduces.
 
-    Raises: DefinitionError: `JOIN_UNDETERMINED`: a replay may give other rows; and the user's mistakes.
+    Raises: DefinitionError: `JOIN_UNDETERMINED`: a replay may give other rows; and the user's mistakes. NotLiveError:
+        it can't be in one region with the join before it.
     """
     frame = joins.join_frames(left.frame, right.frame, step)
     had = determinism.operations(left.frame.data) + determinism.operations(right.frame.data)
@@ -59,11 +69,18 @@ def join_drafts(
             processor=processor.name,
             reason=f"a replay may give different values of {operation_name(min(varying))}",
         )
+    key = frame.join_key
+    assert key is not None, "it is of join_frames"
+    if not key.is_in_last:
+        raise NotLiveError(processor, step, _OTHER_KEY)
     introduced.own |= (determinism.operations(frame.data) - had).keys() - _OPERATORS
-    began = left.began | {number: f"right {name}" for number, name in right.began.items()}
+    side = f"right {len(left.joined) + 1}" if left.joined else "right"
+    began = left.began | {number: f"{side} {name}" for number, name in right.began.items()}
+    decided = [deciding_formulas(frame.data, frame.columns, began), *([left.decided] if left.joined else [])]
     return replace(
-        left, frame=frame, joined=right.source, node=replace(step, parent=left.node), keys={}, began=began,
-        decided=deciding_formulas(frame.data, frame.columns, began),
+        left, frame=frame, joined=(*left.joined, right.source), node=replace(step, parent=left.node), keys={},
+        join_places=(*left.join_places, key.places) if left.joined else (), shards=key.names, began=began,
+        decided="; ".join(decided),
     )  # fmt: skip
 
 
@@ -76,7 +93,7 @@ def check_determined(draft: Draft, delivery: Delivery, where: SourceLocation) ->
     Raises: DefinitionError: `JOIN_UNDETERMINED`, `ORDER_UNSUITABLE`.
     """
     ordered = next(filter(is_ordered, steps_of(draft.node)), None)
-    if draft.joined is None and ordered is None:
+    if not draft.joined and ordered is None:
         return
     cause = draft.undetermined
     reason = None

@@ -8,7 +8,7 @@ from falkirk.plan.fingerprint import KEYED
 from falkirk.steps.static_analysis import udfs
 
 #: The steps that may be between two keyed steps of a region: each needs one row alone (RowSteps.java).
-_ROW_STEPS = frozenset({
+ROW_STEPS = frozenset({
     "select", "selectExpr", "where", "withColumns", "withColumnRenamed", "drop", "alias", "explode",
 })  # fmt: skip
 
@@ -28,7 +28,7 @@ def against_steps(steps: Sequence[Step]) -> str | None:
             return "stateful() without include_key=True calls Python, which may return another key"
         if step.operation in ("agg", "count") and split_windows(step.arguments[0])[0]:
             return "groupBy() has a window without event time"
-        if step.operation not in KEYED and (step.operation not in _ROW_STEPS or udfs.of_values(step.arguments)):
-            called = " with a UDF" if step.operation in _ROW_STEPS else ""
+        if step.operation not in KEYED and (step.operation not in ROW_STEPS or udfs.of_values(step.arguments)):
+            called = " with a UDF" if step.operation in ROW_STEPS else ""
             return f"{step.operation}(){called} is between them"
     return None

@@ -183,7 +183,7 @@ def check_twins(region: Region, session: SparkSession) -> None:
     """
     reasons = {
         "its results wait for a checkpoint": region.released_to is not None or not region.deterministic,
-        "it joins two streams": region.joined is not None,
+        "it joins streams": bool(region.joined),
         "its results do not leave in the order of their stamps": region.reorders,
         "it reads several topics": bool(region.others),
         "its two queries would read different epochs of a view": bool(region.views),

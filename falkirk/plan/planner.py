@@ -245,17 +245,20 @@ class _Planner:
         return self._apply(draft, after, processor, introduced, every=all_steps_of(node))
 
     def _join(self, processor: DeclaredProcessor) -> Draft:
-        """Return a draft that begins at both sources of a join."""
-        steps, introduced = steps_of(node_of(self.recordings.first(processor))), IntroducedOperations()
-        place = next(i for i, step in enumerate(steps) if step.operation == event_time.JOIN)
-        join, sides = steps[place], []
-        for node in (join.parent, join.arguments[0].node):
-            side = self._begin(self.app.sources[joins.side_source(node, processor, self.app.sources)])
+        """Return a draft that begins at all sources of joins."""
+        node, introduced = node_of(self.recordings.first(processor)), IntroducedOperations()
+        joined, after = joins.split_at_join(node)
+
+        def drafted(node: Node) -> Draft:
+            draft = self._begin(self.app.sources[joins.side_source(node, processor, self.app.sources)])
             for step in steps_of(node):
-                side = self._step(side, step, processor, introduced)
-            sides.append(side)
-        draft = joins.join_drafts(sides[0], sides[1], join, processor, introduced)
-        return self._apply(draft, steps[place + 1 :], processor, introduced, every=steps)
+                if step.operation == event_time.JOIN:
+                    draft = joins.join_drafts(draft, drafted(step.arguments[0].node), step, processor, introduced)
+                else:
+                    draft = self._step(draft, step, processor, introduced)
+            return draft
+
+        return self._apply(drafted(joined), after, processor, introduced, every=steps_of(node))
 
     def _apply(
         self, draft: Draft, steps: Sequence[Step], processor: DeclaredProcessor, introduced: IntroducedOperations,
@@ -382,8 +385,7 @@ class _Planner:
             transactional_letters=is_transactional and is_internal,
             stateful=draft.frame.keyed, where=where,
             dead_letter_topic=dead,
-            joined=draft.joined,
-            others=draft.others,
+            joined=draft.joined, join_places=draft.join_places, others=draft.others,
             keyed_by=draft.keyed_by, sharded_by=draft.sharded_by if draft.is_chain else (),
             longest_call_s=python_steps.longest_call_s(all_steps_of(draft.node), calls_udfs=bool(draft.called)),
             fingerprint=fingerprint(

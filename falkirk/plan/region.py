@@ -22,7 +22,7 @@ from falkirk.plan.reasons import (
     of_undetermined,
     same,
 )
-from falkirk.plan.step_reasons import cost_of_order, of_chain, of_step
+from falkirk.plan.step_reasons import cost_of_order, of_chain, of_joins, of_step
 from falkirk.plan.unit import numbered_sources
 from falkirk.recovery.protocol.layout import Stage
 from falkirk.steps.live.lookups import PlannedView, views_of
@@ -55,8 +55,8 @@ class RegionLogs:
     """The facts about a region that are needed while it does not run: its name and its topics.
 
     Args: repeats: released results may be released again. where: the line of its declaration, for messages. joined: the
-        source of the right side of a join. others: the sources that its unions add. keyed_step: its last step with a
-        state, or its windows, if it has one. keyed_by: the columns of its log by which the last one groups; None:
+        sources of the right sides of its joins. others: the sources that its unions add. keyed_step: its last step with
+        a state, or its windows, if it has one. keyed_by: the columns of its log by which the last one groups; None:
         unknown. chain: its steps with a state, if it has several. filters: a step before the last one drops records.
         steps: the lines of its steps, in order. views: the logs of the views that it looks up.
     """
@@ -67,7 +67,7 @@ class RegionLogs:
     dead_letters: LogId
     repeats: bool
     where: object = None
-    joined: LogId | None = None
+    joined: tuple[LogId, ...] = ()
     others: tuple[LogId, ...] = ()
     keyed_step: str = ""
     keyed_by: tuple[str, ...] | None = None
@@ -84,7 +84,7 @@ class RegionLogs:
     @property
     def reorders(self) -> bool:
         """Whether its results leave in another order than that of their stamps, so that the barrier compares sets."""
-        return self.joined is not None or self.keyed_step == IN_ORDER
+        return bool(self.joined) or self.keyed_step == IN_ORDER
 
     @property
     def stamps_letters(self) -> bool:
@@ -141,7 +141,8 @@ class Region:
             results.
         transactional: it writes in short transactions, with which the broker refuses former writers.
         transactional_letters: only its dead letters do.
-        joined: the source of the right side of its join. Then `source` is that of the left side.
+        joined: the sources of the right sides of its joins, in their order. Then `source` is that of the left side.
+        join_places: for each join after the first, which columns of its key choose the state partition.
         others: the sources that its unions add, in the order of their numbers.
         keyed_by: the columns of its log by which its last keyed step groups; None: unknown.
         sharded_by: which columns of its first key choose the state partition, if it has several keyed steps.
@@ -172,7 +173,8 @@ class Region:
     repeated_by: str | None = None
     transactional: bool = False
     transactional_letters: bool = False
-    joined: SourceNode | None = None
+    joined: tuple[SourceNode, ...] = ()
+    join_places: tuple[tuple[int, ...], ...] = ()
     others: tuple[SourceNode, ...] = ()
     keyed_by: tuple[str, ...] | None = None
     sharded_by: tuple[int, ...] = ()
@@ -192,7 +194,7 @@ class Region:
     @property
     def reorders(self) -> bool:
         """See RegionLogs."""
-        return self.joined is not None or any(map(is_ordered, self.steps()))
+        return bool(self.joined) or any(map(is_ordered, self.steps()))
 
     @property
     def repeats(self) -> bool:
@@ -226,7 +228,7 @@ class Region:
             dead_letters=self.dead_letter_topic,
             repeats=self.repeats,
             where=self.where,
-            joined=None if self.joined is None else self.joined.topic.log,
+            joined=tuple(each.topic.log for each in self.joined),
             others=tuple(each.topic.log for each in self.others),
             keyed_step="windows" if "windows" in operations else kinds[-1] if kinds else "",
             keyed_by=self.keyed_by,
@@ -265,6 +267,8 @@ class Region:
             first = first and step.operation != LOOKUP
         if self.sharded_by:
             yield of_chain([step for step in self.steps() if step.operation in KEYED], name)
+        if self.joined[1:]:
+            yield of_joins([step for step in self.steps() if step.operation == "timedJoin"], name)
         if self.hop is not None:
             yield Reason(
                 kind="hop", processor=name, where=self.where,

@@ -62,7 +62,8 @@ def slots_to_have(app: Application, topics: Topics) -> int:
     """
     named = [source.topic.topic for source in app.sources.values()]
     counts = sorted((topics.facts(topic).partitions for topic in named if topics.exists(topic)), reverse=True)
-    longest = max((2, *map(len, app.lists.values())))  # a join reads two, and a list all of its topics
+    # A join reads all of its streams, and a list all of its topics.
+    longest = max((2, *map(len, app.lists.values()), *(len(each.reads) for each in app.processors.values())))
     widest = (sum(counts[:longest]) or 2) + len(app.clocks)
     queries = 2 if any(isinstance(each.policy, Lazy) and each.policy.twins for each in app.processors.values()) else 1
     return queries * (len(app.processors) + len(app.sinks)) * (widest + 2 * app.state_partitions) + SPARE_SLOTS

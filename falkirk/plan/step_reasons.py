@@ -36,6 +36,17 @@ def of_chain(steps: Sequence[Step], processor: str) -> Reason:
     return Reason(kind="chain", processor=processor, where=steps[-1].where, text=text)
 
 
+def of_joins(steps: Sequence[Step], processor: str) -> Reason:
+    """Return the reason of several joins in one region. Args: steps: these. processor: whose they are."""
+    names = listed([f"{step_text(step)} (line {step.where.line})" for step in steps])
+    text = (
+        f"{names} are in one live query, because the key of each has that of the first one. So one state partition "
+        "has all records of a key. A result of a join has the time of its left record. The next join keeps a row until "
+        "no partition of any source can bring a partner."
+    )
+    return Reason(kind="chain", processor=processor, where=steps[-1].where, text=text)
+
+
 def _keyed_name(step: Step) -> str:
     return "groupBy()" if step.operation in ("agg", "count") else step_text(step)
 

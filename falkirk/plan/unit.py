@@ -11,12 +11,12 @@ from falkirk.theory.ids import LogId
 T = TypeVar("T")
 
 
-def numbered_sources(first: T, joined: T | None, others: tuple[T, ...]) -> tuple[T, ...]:
+def numbered_sources(first: T, joined: tuple[T, ...], others: tuple[T, ...]) -> tuple[T, ...]:
     """Return the sources of a live region. The number of a source in a stamp is its place here.
 
-    Args: joined: the second source of a join. others: those of a union besides the first.
+    Args: joined: the right sources of joins, in their order. others: those of a union besides the first.
     """
-    return (first, *others) if joined is None else (first, joined)
+    return (first, *joined, *others)
 
 
 class Unit(Protocol):

@@ -29,15 +29,19 @@ class SkipRange:
     last_exclusive: Offset
 
 
-def input_records(numbers: Sequence[int], *, joined: bool) -> tuple[tuple[SourcePartition, Offset], ...]:
+def input_records(numbers: Sequence[int], *, joins: int) -> tuple[tuple[SourcePartition, Offset], ...]:
     """Return the input records of a stamp, given as its numbers.
 
-    Args: joined: it is the stamp of a join. Then its first two sub-indexes are the right record's partition plus 1, and
-        its offset; or 0, if the stamp is that of one record.
+    Args: joins: how many joins it has passed. For each, the last one first, it has two sub-indexes: the right record's
+        partition plus 1, and its offset; or 0, if the join has found none.
     """
     source, partition, offset, *sub = numbers
-    mine = ((source, partition), Offset(offset))
-    return (mine, ((1, sub[0] - 1), Offset(sub[1]))) if joined and sub[0] > 0 else (mine,)
+    found = [((source, partition), Offset(offset))]
+    for number in range(1, joins + 1):
+        place = 2 * (joins - number)
+        if sub[place] > 0:
+            found.append(((number, sub[place] - 1), Offset(sub[place + 1])))
+    return tuple(found)
 
 
 def touched(tail: ReleasedTail) -> dict[SourcePartition, Offset]:

@@ -88,6 +88,12 @@ def test_a_partition_is_skipped_by_its_own_progress() -> None:
 
 
 def test_the_stamp_of_a_pair_has_two_places() -> None:
-    assert input_records((0, 1, 7, 3, 9), joined=True) == (((0, 1), 7), ((1, 2), 9))
-    assert input_records((1, 2, 9, 0, 0), joined=True) == (((1, 2), 9),)
-    assert input_records((0, 1, 7, 3, 9), joined=False) == (((0, 1), 7),)
+    assert input_records((0, 1, 7, 3, 9), joins=1) == (((0, 1), 7), ((1, 2), 9))
+    assert input_records((1, 2, 9, 0, 0), joins=1) == (((1, 2), 9),)
+    assert input_records((0, 1, 7, 3, 9), joins=0) == (((0, 1), 7),)
+
+
+def test_a_stamp_of_several_joins_names_the_record_of_the_last_one_first() -> None:
+    assert input_records((0, 1, 7, 4, 5, 3, 9), joins=2) == (((0, 1), 7), ((1, 2), 9), ((2, 3), 5))
+    assert input_records((0, 1, 7, 4, 5, 0, 0), joins=2) == (((0, 1), 7), ((2, 3), 5))
+    assert input_records((2, 1, 7, 0, 0, 0, 0), joins=2) == (((2, 1), 7),)

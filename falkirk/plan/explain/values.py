@@ -58,7 +58,7 @@ def _region(plan: Plan, region: Region, slots: RegionSlots) -> dict[str, object]
         "processors": list(region.processors),
         "reads": region.source.topic.topic,
         "unites": [each.topic.topic for each in region.others],
-        "joins": None if region.joined is None else region.joined.topic.topic,
+        "joins": [each.topic.topic for each in region.joined],
         "writes": region.output.topic,
         "released_to": None if released_to is None else released_to.topic,
         "released_within_s": None if released_to is None else plan.awaited_s(plan.awaited_by(region)),

@@ -35,7 +35,8 @@ class EpochContext:
         number: from 0.
         views: for each `View` parameter, by name, the number of the epoch that it holds.
         begins, ends: the event time that it covers, [begins, ends), if epochs are cut by event time.
-        partitions: for each parameter that is no view, by name, the number of partitions of its log.
+        partitions: for each parameter that is no view, by name, the number of partitions of its log; and for each topic
+            of a list, by the name of its stamps.
         decided_at: when the end of the epoch was decided. It is recorded, so it is the same in every replay.
     """
 

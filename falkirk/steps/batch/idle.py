@@ -26,6 +26,20 @@ _PLACE = ["source", "partition"]
 _IS_IDLE = "__falkirk_idle"
 
 
+def places(call: Call, sources: Sequence[str]) -> list[tuple[str, int]]:
+    """Return all partitions of inputs: the names of their stamps, and numbers. Each topic of a list has its own name.
+
+    Args: sources: the names of the inputs; one that a union has twice counts once.
+    """
+    known = call.epoch.partitions
+    names = [
+        name
+        for source in dict.fromkeys(sources)
+        for name in ([part for part in known if part.startswith(f"{source}/")] or [source])
+    ]
+    return [(name, partition) for name in names for partition in range(known.get(name, 1))]
+
+
 def partitions_seen(call: Call, rows: DataFrame, sources: Sequence[str], idle_us: int) -> DataFrame:
     """Return all partitions of a stream, and whether each is idle at the end of the epoch.
 
@@ -35,12 +49,11 @@ def partitions_seen(call: Call, rows: DataFrame, sources: Sequence[str], idle_us
     """
     slot, now = call.slot("idle-partitions"), F.lit(round(call.epoch.decided_at.timestamp() * 1_000_000))
     before = call.before(slot, _SEEN)
-    places = [
+    every = [
         F.struct(F.lit(source).alias("source"), F.lit(partition).alias("partition"))
-        for source in sources
-        for partition in range(call.epoch.partitions.get(source, 1))
+        for source, partition in places(call, sources)
     ]
-    there = rows.sparkSession.range(1).select(F.explode(F.array(*places)).alias("place")).select("place.*")
+    there = rows.sparkSession.range(1).select(F.explode(F.array(*every)).alias("place")).select("place.*")
     new = rows.select(f"{STAMP}.source", f"{STAMP}.partition").distinct().withColumn("now", now)
     known = there.join(F.broadcast(before), _PLACE, "left").join(F.broadcast(new), _PLACE, "left")
     # A time after this epoch's comes from a clock that was set back since.

@@ -23,6 +23,7 @@ from falkirk.steps.batch.waiting import ORDER, Side, in_order
 from falkirk.steps.batch.watermarks import Times
 from falkirk.steps.dataframes.names import BAD, GREATEST, STAMP, TIME
 from falkirk.steps.live import stamped as frames
+from falkirk.steps.live.joins import PLACES
 from falkirk.steps.live.stamped import Frame, attempt, good
 from falkirk.steps.live.unions import union_frames
 from falkirk.steps.static_analysis.columns import check_group
@@ -46,13 +47,14 @@ def replay(
 class Replay:
     """The steps of one epoch. Args: given, processor, keys: see `replay`. has_order: the results of windows and of
     `stateful` have stamps, as in a query; then each source has one partition. times: the times of all partitions, by
-    the watermark that moves them."""
+    the watermark that moves them. limits: the watermarks of joins whose results are joined, by their steps."""
 
     given: Mapping[str, DataFrame]
     processor: DeclaredProcessor
     keys: Mapping[str, Sequence[str]]
     has_order: bool = False
     times: dict[int, Times] = field(default_factory=dict)
+    limits: dict[int, DataFrame | None] = field(default_factory=dict)
 
     def after(self, node: Node) -> Frame:
         """Return the frame after a node."""
@@ -60,6 +62,9 @@ class Replay:
             return frames.good(self.given[node.name])
         if not isinstance(node, Step):
             raise NOT_A_STREAM_BATCH.error(where=self.processor.where, processor=self.processor.name)
+        if node.operation == "timedJoin":
+            former = [_last_join(each) for each in (node.parent, node.arguments[0].node)]
+            self.limits |= dict.fromkeys([id(each) for each in former if each is not None])
         frame = self.after(node.parent)
         if node.operation in ("withWatermark", "dropDuplicates", "windows"):
             return self._timed(node, frame)
@@ -126,8 +131,20 @@ class Replay:
         sides = []
         for frame, node, watermark in zip((left, right), (step.parent, other.node), asked.watermarks, strict=True):
             self._require_stamps(frame, step)
-            sides.append(self._side(frame.data.drop(BAD), node, watermark))
-        return attempt(left, step, lambda: good(timed_join(sides[0], sides[1], step, self.processor.name)))
+            rows, former = frame.data.drop(BAD), _last_join(node)
+            of_join = former is not None
+            sides.append(
+                Side(rows=rows, limit=self.limits[id(former)]) if of_join else self._side(rows, node, watermark)
+            )
+
+        def made() -> Frame:
+            are_joined = id(step) in self.limits
+            results = timed_join(sides[0], sides[1], step, self.processor.name, are_joined=are_joined)
+            if are_joined:
+                self.limits[id(step)] = results.limit
+            return good(results.rows, PLACES + left.depth + 2 + right.depth if are_joined else 0)
+
+        return attempt(left, step, made)
 
     def _is_in_one_partition(self, step: Step) -> bool:
         before = steps_of(step.parent)
@@ -138,6 +155,11 @@ class Replay:
     def _require_stamps(self, frame: Frame, step: Step) -> None:
         if STAMP not in frame.data.columns:
             raise STAMP_MISSING_ORDER.error(where=step.where, operation=step.operation, processor=self.processor.name)
+
+
+def _last_join(node: Node) -> Step | None:
+    """Return the last join of the steps that lead to a node, if there is one."""
+    return next((step for step in reversed(steps_of(node)) if step.operation == "timedJoin"), None)
 
 
 def _options(step: Step) -> dict[str, Any]:

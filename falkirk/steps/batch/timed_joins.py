@@ -7,13 +7,16 @@ epochs.
 
 In a join as of the time of a record, a left row waits until that watermark of the right source has passed it, and then
 meets the newest right row of its key that is not later.
+
+The results of a join may be rows of another one. The time of a result is that of its left row, and no result is late.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from falkirk.declare.joins import TimedJoin
 from falkirk.declare.nodes import Step
@@ -21,7 +24,7 @@ from falkirk.steps.batch.call import Call, current
 from falkirk.steps.batch.python import KIND
 from falkirk.steps.batch.waiting import IS_NEW, LIMIT, Side, columns_of, least_watermark, waiting_rows
 from falkirk.steps.dataframes.names import STAMP, TIME
-from falkirk.steps.live.joins import join_sides, joined_columns, matching, ours_of, tagged
+from falkirk.steps.live.joins import join_sides, joined_columns, joined_stamp, matching, ours_of, tagged
 
 #: Whether a row has made a pair.
 _PAIRED = "__falkirk_paired"
@@ -31,10 +34,25 @@ _OF_LEFT, _OF_RIGHT = "__falkirk_limit_left", "__falkirk_limit_right"
 _RECORD, _VERSION, _NEWEST, _NEXT = "__falkirk_record", "__falkirk_version", "__falkirk_newest", "__falkirk_next"
 
 
-def timed_join(left: Side, right: Side, step: Step, region: str) -> DataFrame:
+#: The fields of a stamp that are the place of its row.
+_PLACE = ("source", "partition", "offset", "row")
+#: The stamps of the rows of a pair.
+_STAMPS = ("__falkirk_s0", "__falkirk_s1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedRows:
+    """The results of a join. Args: limit: no later result has a time before this, in one row."""
+
+    rows: DataFrame
+    limit: DataFrame
+
+
+def timed_join(left: Side, right: Side, step: Step, region: str, *, are_joined: bool) -> JoinedRows:
     """Return the results of an epoch. Late rows become dead letters.
 
-    Args: region: for the dead letters. Raises: DefinitionError: as `matching`. PySparkException.
+    Args: region: for the dead letters. are_joined: the results are rows of another join. So they have stamps and times.
+    Raises: DefinitionError: as `matching`. PySparkException.
     """
     call, join = current("join"), step.arguments[1]
     sides = (left.beside(right, call), right.beside(left, call))
@@ -42,7 +60,7 @@ def timed_join(left: Side, right: Side, step: Step, region: str) -> DataFrame:
     one, other = (each.rows.select(*columns_of(each.columns)) for each in sides)
     found = matching(one, other, join, step.where)
     if join.as_of:
-        return _as_of(call, sides, step, region)
+        return _as_of(call, sides, step, region, are_joined=are_joined)
     slots = [call.slot("join-left"), call.slot("join-right")]
     waiting = tuple(
         waiting_rows(call, slot, side, watermark, region, marks=(_PAIRED,))
@@ -52,23 +70,55 @@ def timed_join(left: Side, right: Side, step: Step, region: str) -> DataFrame:
     one, other = (tagged(waiting[n], sides[n].columns, ours, n) for n in (0, 1))
     inner = join_sides((one, other), left.columns, right.columns, join, "inner")
     is_new = F.col(ours_of(IS_NEW, 0)) | F.col(ours_of(IS_NEW, 1))
-    stamps = [F.col(ours_of(STAMP, number)).alias(f"__falkirk_s{number}") for number in (0, 1)]
-    made = inner.data.where(is_new & _is_within(join)).select(*inner.results, *stamps)
-    pairs = call.once(made) if any(join.keeps) else made
-    results = pairs.drop("__falkirk_s0", "__falkirk_s1")
+    stamps = [F.col(ours_of(STAMP, number)).alias(_STAMPS[number]) for number in (0, 1)]
+    time = [F.col(ours_of(TIME, 0)).alias(TIME)] if are_joined else []
+    made = inner.data.where(is_new & _is_within(join)).select(*inner.results, *stamps, *time)
+    # Spark 4.3.0 fails on some plans of two joins (key not found: id#…), so the next one reads finished rows.
+    pairs = call.once(made) if any(join.keeps) or are_joined else made
+    if are_joined:
+        stamp = _stamp(F.col(_STAMPS[0]), F.col(_STAMPS[1]), sides)
+        results = pairs.withColumn(STAMP, stamp).drop(*_STAMPS)
+    else:
+        results = pairs.drop(*_STAMPS)
+    limits = [least_watermark(call, side, by) for side, by in zip(sides, join.watermarks, strict=True)]
     for number in (0, 1):
-        rows = _marked(waiting[number], pairs.select(f"__falkirk_s{number}")) if join.keeps[number] else waiting[number]
+        rows = _marked(waiting[number], pairs.select(_STAMPS[number])) if join.keeps[number] else waiting[number]
         ends = F.col(TIME) + F.lit(found.reach_us[number])
-        limit = least_watermark(call, sides[1 - number], join.watermarks[1 - number])
-        timed = rows.drop(IS_NEW).crossJoin(F.broadcast(limit))
+        timed = rows.drop(IS_NEW).crossJoin(F.broadcast(limits[1 - number]))
         if join.keeps[number]:
             gone = timed.where((ends < F.col(LIMIT)) & ~F.col(_PAIRED))
-            results = results.unionByName(_alone(gone, number, left, right, join, results.schema))
+            results = results.unionByName(_alone(gone, number, sides, join, results.schema))
         call.keep(slots[number], timed.where(ends >= F.col(LIMIT)).drop(LIMIT))
-    return results
+    of_left = F.least(_OF_LEFT, F.col(_OF_RIGHT) - F.lit(found.reach_us[0]))
+    return JoinedRows(rows=results, limit=_moment(limits).select(of_left.alias(LIMIT)))
 
 
-def _as_of(call: Call, sides: tuple[Side, Side], step: Step, region: str) -> DataFrame:
+def _moment(limits: Sequence[DataFrame]) -> DataFrame:
+    """Return the least watermarks of both sides, in one row."""
+    return limits[0].toDF(_OF_LEFT).crossJoin(limits[1].toDF(_OF_RIGHT))
+
+
+def _stamp(left: Column, right: Column, sides: Sequence[Side]) -> Column:
+    """Return the stamp of a result. Args: left, right: those of its rows, of which the right one may be null."""
+    return joined_stamp(left, right, (_subs(sides[0]), ["source", "row", *_subs(sides[1])]), _PLACE, _texts(sides[1]))
+
+
+def _subs(side: Side) -> list[str]:
+    return _stamp_type(side).fieldNames()[len(_PLACE) :]
+
+
+def _texts(side: Side) -> list[str]:
+    """Return the fields of stamps that are names of sources."""
+    return [field.name for field in _stamp_type(side).fields if isinstance(field.dataType, StringType)]
+
+
+def _stamp_type(side: Side) -> StructType:
+    kind = side.rows.schema[STAMP].dataType
+    assert isinstance(kind, StructType), "a stamp"
+    return kind
+
+
+def _as_of(call: Call, sides: tuple[Side, Side], step: Step, region: str, *, are_joined: bool) -> JoinedRows:
     """Return the results of an epoch of a join as of the time of a record. Late rows become dead letters."""
     join, (left, right) = step.arguments[1], sides
     slots = [call.slot("join-left"), call.slot("join-right")]
@@ -77,7 +127,7 @@ def _as_of(call: Call, sides: tuple[Side, Side], step: Step, region: str) -> Dat
         for slot, side, watermark in zip(slots, sides, join.watermarks, strict=True)
     )
     limits = [least_watermark(call, side, by) for side, by in zip(sides, join.watermarks, strict=True)]
-    moment = F.broadcast(limits[0].toDF(_OF_LEFT).crossJoin(limits[1].toDF(_OF_RIGHT)))
+    moment = F.broadcast(_moment(limits))
     both = _in_one(records, versions, join).crossJoin(moment)
     # Only versions need an order among equal times. The stamps of records may have other fields, after an `explode`.
     over = f"OVER (PARTITION BY {', '.join(_keys(join))} ORDER BY {TIME}, {_RECORD} IS NOT NULL, {_VERSION}.{STAMP})"
@@ -91,7 +141,11 @@ def _as_of(call: Call, sides: tuple[Side, Side], step: Step, region: str) -> Dat
         is_known &= newest[TIME] + F.lit(join.within_us) >= F.col(TIME)
         is_young = F.col(TIME) + F.lit(join.within_us) >= floor
     gives = F.lit(True) if join.keeps[0] else is_known
-    result = F.struct(*_results(left.columns, right.columns, join, F.when(is_known, newest)))
+    met_version = F.when(is_known, newest)
+    ours = [
+        _stamp(F.col(_RECORD)[STAMP], met_version[STAMP], sides).alias(STAMP), F.col(_RECORD)[TIME].alias(TIME),
+    ] if are_joined else []  # fmt: skip
+    result = F.struct(*_results(left.columns, right.columns, join, met_version), *ours)
     kinds = {
         "waiting": (is_record & waits, F.col(_RECORD)),
         "result": (is_record & ~waits & gives, result),
@@ -103,7 +157,8 @@ def _as_of(call: Call, sides: tuple[Side, Side], step: Step, region: str) -> Dat
     parts = call.split(divided.where(F.col(KIND).isNotNull()), types, determined_by=both)  # type: ignore[arg-type]
     call.keep(slots[0], parts["waiting"])
     call.keep(slots[1], parts["version"])
-    return parts["result"]
+    least = F.least(_OF_LEFT, _OF_RIGHT).alias(LIMIT)
+    return JoinedRows(rows=parts["result"], limit=_moment(limits).select(least))
 
 
 def _in_one(records: DataFrame, versions: DataFrame, join: TimedJoin) -> DataFrame:
@@ -148,8 +203,9 @@ def _marked(rows: DataFrame, paired: DataFrame) -> DataFrame:
     return known.withColumn(_PAIRED, F.col(_PAIRED) | F.col(name).isNotNull()).drop(name)
 
 
-def _alone(rows: DataFrame, number: int, left: Side, right: Side, join: TimedJoin, schema: StructType) -> DataFrame:
+def _alone(rows: DataFrame, number: int, sides: Sequence[Side], join: TimedJoin, schema: StructType) -> DataFrame:
     """Return rows of one side as results, with nulls in the columns of the other side."""
+    left, right = sides
     names = joined_columns(left.columns, right.columns, join)
     mine = dict(zip(left.columns, left.columns, strict=True))
     if number == 1:
@@ -159,7 +215,11 @@ def _alone(rows: DataFrame, number: int, left: Side, right: Side, join: TimedJoi
             n: next(r for r in right.columns if r.casefold() == n.casefold()) for n in names if n.casefold() in shared
         }
         mine = {**keys, **dict(zip(names[len(left.columns) :], theirs, strict=True))}
+    ours = []
+    if STAMP in schema.names:
+        nothing = F.lit(None).cast(right.rows.schema[STAMP].dataType)
+        ours = [F.col(TIME), _stamp(F.col(STAMP), nothing, sides).cast(schema[STAMP].dataType).alias(STAMP)]
     return rows.select(*[
         (F.col(f"`{mine[name]}`") if name in mine else F.lit(None)).cast(schema[name].dataType).alias(name)
         for name in names
-    ])  # fmt: skip
+    ], *ours)  # fmt: skip

@@ -13,7 +13,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from falkirk.declare.watermark import Watermark
 from falkirk.steps.batch.call import LETTER_SCHEMA, Call, current
-from falkirk.steps.batch.idle import held_up_by_other
+from falkirk.steps.batch.idle import held_up_by_other, places
 from falkirk.steps.batch.watermarks import NEVER, Times, late_letter
 from falkirk.steps.dataframes.names import GREATEST, STAMP, TIME
 from falkirk.steps.live.event_time import LATE
@@ -28,27 +28,32 @@ ORDER = "__falkirk_order"
 class Side:
     """The rows of a stream, such as one side of a join.
 
-    Args: rows, times: of `watermarks.timed`. sources: the names of the inputs that it reads.
+    Args: rows: of `watermarks.timed`, or of another join, with their times. sources: the names of the inputs that it
+        reads. times: of `watermarks.timed`. limit: in place of the times, the watermark of the other join, in one row.
+            No row of it is late.
     """
 
     rows: DataFrame
-    sources: tuple[str, ...]
-    times: Times
+    sources: tuple[str, ...] = ()
+    times: Times | None = None
+    limit: DataFrame | None = None
 
     @property
     def columns(self) -> list[str]:
         """The user's columns."""
         return [name for name in self.rows.columns if name not in (STAMP, TIME, GREATEST)]
 
-    def count(self, call: Call) -> int:
-        """Return the number of its partitions."""
-        return sum(call.epoch.partitions.get(name, 1) for name in self.sources)
-
     def beside(self, other: "Side", call: Call) -> "Side":
         """Return the stream in a join: if all its partitions are idle, the other stream moves their times."""
-        if self.times.partitions is None:
+        if self.times is None or self.times.partitions is None:
             return self
-        after = held_up_by_other(self.times.after, self.times.partitions, other.times.after, other.count(call))
+        if other.times is not None:
+            others, count = other.times.after, len(places(call, other.sources))
+        else:
+            assert other.limit is not None, "a stream has times, or a limit"
+            known = F.col(LIMIT) > F.lit(NEVER // 2)
+            others, count = other.limit.where(known).select(F.col(LIMIT).alias("time")), 1
+        after = held_up_by_other(self.times.after, self.times.partitions, others, count)
         call.keep(self.times.slot, after)
         return replace(self, times=replace(self.times, after=after))
 
@@ -61,11 +66,13 @@ def waiting_rows(
     Args: marks: the columns that tell what has become of a row. They are false for new rows.
     """
     kept = [*side.columns, STAMP, TIME]
-    is_late = F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us)
-    late = side.rows.where(is_late)
-    letter = late_letter(late.drop(TIME, GREATEST), F.lit(LATE), region)
-    call.reject(late.select(F.lit(None).cast(LETTER_SCHEMA["key"].dataType).alias("key"), letter))
-    new = side.rows.where(~is_late).select(*columns_of(kept), *[F.lit(False).alias(name) for name in marks])
+    rows = side.rows
+    if side.limit is None:
+        is_late = F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us)
+        late, rows = rows.where(is_late), rows.where(~is_late)
+        letter = late_letter(late.drop(TIME, GREATEST), F.lit(LATE), region)
+        call.reject(late.select(F.lit(None).cast(LETTER_SCHEMA["key"].dataType).alias("key"), letter))
+    new = rows.select(*columns_of(kept), *[F.lit(False).alias(name) for name in marks])
     more = [StructField(name, BooleanType()) for name in marks]
     schema = StructType([*[side.rows.schema[name] for name in kept], *more])
     old = call.before(slot, schema).withColumn(IS_NEW, F.lit(False))
@@ -74,9 +81,11 @@ def waiting_rows(
 
 def least_watermark(call: Call, side: Side, watermark: Watermark) -> DataFrame:
     """Return the least watermark of all partitions of a stream, in one row."""
-    least = F.when(F.count("*") >= F.lit(side.count(call)), F.min("time") - F.lit(watermark.delay_us)).otherwise(
-        F.lit(NEVER)
-    )
+    if side.limit is not None:
+        return side.limit
+    assert side.times is not None, "a stream has times, or a limit"
+    knows_all = F.count("*") >= F.lit(len(places(call, side.sources)))
+    least = F.when(knows_all, F.min("time") - F.lit(watermark.delay_us)).otherwise(F.lit(NEVER))
     return side.times.after.agg(least.alias(LIMIT))
 
 

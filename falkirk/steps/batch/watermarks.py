@@ -97,7 +97,7 @@ def timed_rows(rows: DataFrame, watermark: Watermark, region: str, sources: Sequ
     after = before.unionByName(newest).groupBy("source", "partition").agg(F.max("time").alias("time"))
     partitions = None
     if watermark.idle_us is not None:
-        partitions = partitions_seen(call, found, sources, watermark.idle_us)
+        partitions = partitions_seen(call, rows, sources, watermark.idle_us)
         after = held_up_by_none(after, partitions)
     call.keep(slot, after)
     return found, Times(before=before, after=after, rows=found, slot=slot, partitions=partitions)

@@ -125,15 +125,34 @@ def by_key(data: DataFrame, named: Sequence[Column], operator: Any, chain: Chain
         keyed = data.withColumn(KEY, F.struct(*named))
         return DataFrame(session._jvm.org.falkirk.Keyed.then(keyed._jdf, operator), session)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions"))
+    keyed = _with_shard(data, named, [named[place] for place in chain.sharded_by] or named, partitions)
+    return DataFrame(session._jvm.org.falkirk.Keyed.apply(keyed._jdf, _SHARD, partitions, operator), session)
+
+
+def joined_by_key(
+    left: DataFrame, right: DataFrame, named: Sequence[Column], places: Sequence[int], operator: Any
+) -> DataFrame:
+    """Join the results of a join with the records of a further source, in the same state partitions.
+
+    Args: left: the results, after row steps. right: the same columns. named: the columns of the key. places: those that
+        choose the state partition, in the order of the first join's key. operator: of the Java module.
+    """
+    session: Any = left.sparkSession
+    partitions = int(session.conf.get("spark.sql.shuffle.partitions"))
+    results = left.withColumn(KEY, F.struct(*named))
+    others = _with_shard(right, named, [named[place] for place in places], partitions)
+    return DataFrame(session._jvm.org.falkirk.Keyed.join(results._jdf, others._jdf, operator), session)
+
+
+def _with_shard(data: DataFrame, named: Sequence[Column], sharding: Sequence[Column], partitions: int) -> DataFrame:
+    """Return records with their keys and their state partitions. All of these get the time rows."""
     is_bad = F.col(BAD).isNotNull()
-    sharding = [named[place] for place in chain.sharded_by] or named
     own = F.pmod(F.when(is_bad, F.col(f"{STAMP}.partition")).otherwise(F.hash(*sharding)), F.lit(partitions))
     shard = own.cast("int")
     if TIME in data.columns:
         all_ = F.sequence(F.lit(0), F.lit(partitions - 1))
         shard = F.explode(F.when(is_bad & F.col(TIME).isNotNull(), all_).otherwise(F.array(shard)))
-    keyed = data.withColumn(KEY, F.struct(*named)).withColumn(_SHARD, shard)
-    return DataFrame(session._jvm.org.falkirk.Keyed.apply(keyed._jdf, _SHARD, partitions, operator), session)
+    return data.withColumn(KEY, F.struct(*named)).withColumn(_SHARD, shard)
 
 
 def _with_time_rows(data: DataFrame) -> DataFrame:

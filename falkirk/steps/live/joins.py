@@ -3,11 +3,14 @@
 Spark's analysis of the same join says which columns the result has, which expressions are equal in a pair, and how far
 the times of a pair can be apart. In a query, the records of both frames go to the state partition of their key as one
 stream: `LiveJoin.java` keeps them there and pairs them, and `AsOfJoin.java` finds the newest version for each record.
+
+The left frame may be the results of another join with the same key. Both joins then run in one state partition, which
+gets the records of all sources (NextJoin.java). The time of a result is that of its left record.
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -20,13 +23,15 @@ from falkirk.declare.nodes import Step
 from falkirk.errors.conditions.dataframes import COLUMN_MISSING, JOIN_INVALID_KEY, JOIN_UNBOUNDED
 from falkirk.steps.dataframes.empty import no_rows_of
 from falkirk.steps.dataframes.names import BAD, STAMP, TIME
-from falkirk.steps.live.event_time import ALONE, KEY, LATE, as_key, bad, by_key, column_names
-from falkirk.steps.live.stamped import Frame, attempt
+from falkirk.steps.live.event_time import ALONE, KEY, LATE, as_key, bad, by_key, column_names, joined_by_key
+from falkirk.steps.live.stamped import Frame, JoinKey, attempt, is_good
 
 #: Columns between Python and the Java module: a record's side, its columns as those of that side, whether it is late.
 _SIDE, _SIDES, _IS_LATE = "__falkirk_side", ("__falkirk_left", "__falkirk_right"), "__falkirk_late"
 #: The sub-indexes of a joined stamp before those of its two stamps: the other record's partition and offset.
 PLACES = 2
+#: The fields of a stamp that are the place of its record.
+_PLACE = ("source", "partition", "offset")
 _TAGS = ("__falkirk_l_", "__falkirk_r_")
 
 
@@ -42,6 +47,19 @@ class Matching:
     plan: Any
     keys: Sequence[Sequence[Column]]
     reach_us: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Facts about a join that only its query has.
+
+    Args: partitions: the numbers of partitions of both sources; 0: the left frame is the results of another join.
+        source: the number of the right source. key: as `JoinKey.places`.
+    """
+
+    partitions: tuple[int, int]
+    source: int
+    key: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,21 +153,47 @@ def _is_one_form(kind: DataType) -> bool:
     return not isinstance(kind, FloatType | DoubleType)
 
 
-def join_frames(left: Frame, right: Frame, step: Step, partitions: Sequence[int] = ()) -> Frame:
-    """Return the frame after a join of two frames with event time.
+def join_frames(left: Frame, right: Frame, step: Step, places: Places | None = None) -> Frame:
+    """Return the frame after a join of two frames with event time. The left one may be the results of another join.
 
-    Args: partitions: in a query, the numbers of partitions of both sources.
+    Args: places: in a query.
     Raises: DefinitionError: as `stamped.apply`, and as `matching`.
     """
     join: TimedJoin = step.arguments[1]
+    if TIME not in left.data.columns:
+        time = F.unix_micros(F.col(f"`{join.watermarks[0].column}`"))
+        left = replace(left, data=left.data.withColumn(TIME, F.when(is_good(), time)))
 
     def made() -> Frame:
         found = matching(left.own, right.own, join, step.where)
         _check_keys(left.own.select(*found.keys[0]), step.where, join.method)
-        data = _live(left, right, join, found, partitions) if partitions else _planned(left, right, join)
-        return Frame(data=data, depth=PLACES + left.depth + right.depth, keyed=True)
+        data = _planned(left, right, join) if places is None else _live(left, right, join, found, places)
+        after = Frame(data=data, depth=PLACES + left.depth + right.depth, keyed=True)
+        return after if places is not None else replace(after, join_key=_key_after(left, after, found.keys[0]))
 
     return attempt(left, step, made)
+
+
+def _key_after(left: Frame, after: Frame, key: Sequence[Column]) -> JoinKey:
+    """Return the columns that choose the state partition. Args: key: of the join, in columns of the left frame."""
+    names = {number: name for name, number in _identities(left.own)}
+    ids = [number for _, number in _identities(left.own.select(*key))]
+    former = left.join_key
+    wanted = ids if former is None else [*(former.ids or ())]
+    columns = tuple(names[number] for number in wanted if number in names)
+    numbers = dict(_identities(after.data))
+    known = tuple(numbers[name] for name in columns) if wanted and len(columns) == len(wanted) else None
+    if former is None:
+        return JoinKey(ids=known, names=columns)
+    is_in_last = known is not None and set(wanted) <= set(ids)
+    places = tuple(ids.index(number) for number in wanted) if is_in_last else ()
+    return JoinKey(ids=known, names=former.names, places=places, is_in_last=is_in_last)
+
+
+def _identities(data: DataFrame) -> list[tuple[str, int]]:
+    """Return the names of columns, each with Catalyst's identity."""
+    columns = data._jdf.queryExecution().analyzed().output()
+    return [(columns.apply(i).name(), int(columns.apply(i).exprId().id())) for i in range(columns.size())]
 
 
 def tagged(data: DataFrame, columns: Sequence[str], ours: Sequence[str], number: int) -> DataFrame:
@@ -188,9 +232,9 @@ def _planned(left: Frame, right: Frame, join: TimedJoin) -> DataFrame:
     stamps = [ours_of(STAMP, number) for number in (0, 1)]
     times = [F.col(ours_of(TIME, number)) for number in (0, 1)]
     reads = F.hash(*times, *[F.col(f"{each}.partition") for each in stamps])
-    stamp = F.struct(F.col(f"{stamps[0]}.*"), *_others(right, F.col(stamps[1])))
+    stamp = joined_stamp(F.col(stamps[0]), F.col(stamps[1]), (_subs(left.depth), _subs(right.depth)))
     return both.data.where(reads >= F.lit(-(2**31))).select(
-        *both.results, _numbered(stamp, left.depth + right.depth).alias(STAMP),
+        *both.results, _numbered(stamp, (left, right)).alias(STAMP),
         F.lit(None).cast("struct<reason: string, key: binary, value: binary>").alias(BAD),
     )  # fmt: skip
 
@@ -205,28 +249,51 @@ def _places(left: Sequence[str], users: Sequence[str], join: TimedJoin) -> list[
     return [*mine, *rest]
 
 
-def _others(right: Frame, stamp: Column) -> list[Column]:
-    return [stamp[name] for name in ("partition", "offset", *[f"sub{i}" for i in range(right.depth)])]
+def joined_stamp(
+    left: Column, right: Column, subs: tuple[Sequence[str], Sequence[str]], place: Sequence[str] = _PLACE,
+    texts: Sequence[str] = (),
+) -> Column:  # fmt: skip
+    """Return the stamp of a pair, or of a left row without a partner: see `Stamps.java`.
+
+    Args: right: null without a partner. subs: the names of the other fields of both stamps. place: those of the place
+        of a row, with which the stamp begins. texts: the fields of the right stamp that are texts.
+    """
+    values = [left[name] for name in place]
+    values += [F.coalesce(right["partition"] + F.lit(1), F.lit(0)), F.coalesce(right["offset"], F.lit(0))]
+    values += [left[name] for name in subs[0]]
+    values += [F.coalesce(right[name], F.lit("" if name in texts else 0)) for name in subs[1]]
+    names = [*place, *[f"sub{i}" for i in range(PLACES + len(subs[0]) + len(subs[1]))]]
+    return F.struct(*[value.alias(name) for value, name in zip(values, names, strict=True)])
 
 
-def _numbered(stamp: Column, depth: int) -> Column:
-    """Return a joined stamp with the names and types of its fields."""
-    subs = ["sub0: int", "sub1: bigint", *[f"sub{PLACES + i}: int" for i in range(depth)]]
+def _subs(depth: int) -> list[str]:
+    return [f"sub{i}" for i in range(depth)]
+
+
+def _numbered(stamp: Column, frames: Sequence[Frame]) -> Column:
+    """Return a joined stamp with the names and types of its fields. Those of former joins have offsets, too."""
+    types = ["int", "bigint"]
+    for frame in frames:
+        known = frame.data.schema[STAMP].dataType
+        assert isinstance(known, StructType), "a stamp"
+        is_joined = frame.keyed
+        types += [known[f"sub{i}"].dataType.simpleString() if is_joined else "int" for i in range(frame.depth)]
+    subs = [f"sub{i}: {kind}" for i, kind in enumerate(types)]
     return stamp.cast(f"struct<source: int, partition: int, offset: bigint, {', '.join(subs)}>")
 
 
-def _live(left: Frame, right: Frame, join: TimedJoin, found: Matching, partitions: Sequence[int]) -> DataFrame:
+def _live(left: Frame, right: Frame, join: TimedJoin, found: Matching, places: Places) -> DataFrame:
     session: Any = left.data.sparkSession
     frames = (left, right)
     types = [_nullable(frame.own) for frame in frames]
     java = session._jvm.org.falkirk
     sides = [
-        java.JoinSpec.Side(watermark.delay_us, reach, alone, count, frame.depth)
+        java.JoinSpec.Side(watermark.delay_us if count else 0, reach, alone, count, frame.depth)
         for frame, watermark, reach, alone, count in zip(
-            frames, join.watermarks, found.reach_us, join.keeps, partitions, strict=True
+            frames, join.watermarks, found.reach_us, join.keeps, places.partitions, strict=True
         )
     ]
-    one, other = (_side(frames, number, types, found.keys[number]) for number in (0, 1))
+    one, other = (_side(frames, number, types, found.keys[number], places.source) for number in (0, 1))
     both = one.unionByName(other)
     keys = [as_key(both, f"{KEY}{i}") for i in range(len(found.keys[0]))]
     columns = java.JoinColumns(column_names(both), KEY, _SIDE, *_SIDES, _IS_LATE)
@@ -235,7 +302,12 @@ def _live(left: Frame, right: Frame, join: TimedJoin, found: Matching, partition
     else:
         within = java.JoinSpec.UNBOUNDED if join.within_us is None else join.within_us
         operator = java.LiveJoin(columns, java.JoinSpec.of(found.plan, within, *sides))
-    made, late = by_key(both, keys, operator, ALONE), F.col(_IS_LATE)
+    if places.key:
+        one, other = (_as(each, both.schema) for each in (one, other))
+        made = joined_by_key(one, other, keys, places.key, operator)
+    else:
+        made = by_key(both, keys, operator, ALONE)
+    late = F.col(_IS_LATE)
     text = F.when(F.col(_SIDE) == 0, F.to_json(F.col(_SIDES[0]))).otherwise(F.to_json(F.col(_SIDES[1])))
     is_alone = F.when(F.col(_SIDE) == 0, F.lit(left.is_alone)).otherwise(F.lit(right.is_alone))
     letter = bad(made, late, F.lit(LATE), (), text, is_alone=is_alone)
@@ -248,20 +320,27 @@ def _nullable(data: DataFrame) -> StructType:
     return StructType.fromJson(json.loads(java.schema().asNullable().json()))
 
 
-def _side(frames: tuple[Frame, Frame], number: int, types: Sequence[StructType], keys: Sequence[Column]) -> DataFrame:
-    """Return the records of one side, in the columns of both."""
+def _as(rows: DataFrame, schema: StructType) -> DataFrame:
+    return rows.select(*[F.col(field.name).cast(field.dataType) for field in schema.fields])
+
+
+def _side(
+    frames: tuple[Frame, Frame], number: int, types: Sequence[StructType], keys: Sequence[Column], source: int
+) -> DataFrame:
+    """Return the records of one side, in the columns of both. Args: source: the number of the right source."""
     frame, depths = frames[number], [each.depth for each in frames]
     own = F.struct(*[F.col(f"`{name}`") for name in frame.columns]).cast(types[number])
     subs = [F.col(STAMP)[f"sub{i}"] for i in range(frame.depth)]
     nothing = [F.lit(0)] * depths[1 - number]
     before = [F.col(STAMP)["partition"], F.col(STAMP)["offset"], F.lit(0), F.lit(0)]
-    stamp = F.struct(F.lit(number), *before, *((*subs, *nothing) if number == 0 else (*nothing, *subs)))
+    of = F.lit(source) if number else F.col(STAMP)["source"]  # of a former join, also a bad record of its right source
+    stamp = F.struct(of, *before, *((*subs, *nothing) if number == 0 else (*nothing, *subs)))
     columns = [own, F.lit(None).cast(types[1 - number])]
     return frame.data.select(
         F.lit(number).alias(_SIDE),
         *[each.alias(name) for each, name in zip(columns if number == 0 else columns[::-1], _SIDES, strict=True)],
         *[key.alias(f"{KEY}{i}") for i, key in enumerate(keys)],
-        _numbered(stamp, sum(depths)).alias(STAMP), BAD, TIME,
+        _numbered(stamp, frames).alias(STAMP), BAD, TIME,
     )  # fmt: skip
 
 

@@ -55,7 +55,8 @@ _BAD = "struct<reason: string, key: binary, value: binary>"
 class Frame:
     """A DataFrame with stamps. `depth`: how many sub-indexes a stamp has. `keyed`: a keyed step has been passed.
     `is_run`: it calls UDFs as a query does, though it is no stream. `several`: its records have several sources.
-    `partitions`: of its source, in a query. `sharded_by`: see `Chain`; empty: it has one keyed step at most."""
+    `partitions`: of its source, in a query. `sharded_by`: see `Chain`; empty: it has one keyed step at most.
+    `join_key`: of its joins, while Falkirk plans."""
 
     data: DataFrame
     depth: int = 0
@@ -65,6 +66,7 @@ class Frame:
     several: bool = False
     partitions: int = 0
     sharded_by: tuple[int, ...] = ()
+    join_key: "JoinKey | None" = None
 
     @property
     def columns(self) -> list[str]:
@@ -100,6 +102,21 @@ class Frame:
     def carried(self) -> list[str]:
         """Our columns that are present."""
         return [name for name in self.data.columns if name in OUR_COLUMNS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinKey:
+    """The columns that choose the state partition of joined records: the key of the first join.
+
+    Args: ids: Catalyst's identities of the columns in the results; None: a part of the key is no column of the left
+        stream. names: theirs in the results of the first join. places: theirs in the key of the last join, if that is
+        another one. is_in_last: the key of the last join has all of them.
+    """
+
+    ids: tuple[int, ...] | None
+    names: tuple[str, ...]
+    places: tuple[int, ...] = ()
+    is_in_last: bool = True
 
 
 def good(rows: DataFrame, depth: int = 0) -> Frame:

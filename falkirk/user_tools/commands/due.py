@@ -105,9 +105,11 @@ class RegionEvaluation:
 
     def _after(self, node: Node, region: Region) -> RegionRows:
         if not isinstance(node, Step):
-            source = node if isinstance(node, SourceNode) else region.joined
+            source = node if isinstance(node, SourceNode) else next(iter(region.joined), None)
             assert source is not None, "the steps of a region begin at its sources"
             return self._begin(source)
+        if region.joined[1:]:
+            raise not_checkable(self._sink, "it joins more than two streams")
         if node.operation in ("map_rows", "stateful"):
             raise not_checkable(self._sink, "it calls Python")
         if node.operation in AGGREGATIONS:

@@ -120,10 +120,10 @@ class Origins:
         if writer is None or isinstance(found.writer, RejectedHeader):
             return []
         if writer.region is not None:
-            region, joined = writer.region, writer.region.joined is not None
+            region = writer.region
             return [
                 RecordPlace(topic=region.sources[source], partition=partition, offset=offset)
-                for (source, partition), offset in input_records(found.writer.numbers, joined=joined)
+                for (source, partition), offset in input_records(found.writer.numbers, joins=len(region.joined))
                 if source < len(region.sources)
             ]
         if writer.held is not None:
@@ -176,7 +176,7 @@ class Origins:
             },
             "checkpoint": self._checkpoint(region, self._causes(found)),
             "reads": self._views_read(region, self._causes(found), depth),
-            "part": list(header.numbers[_OF_INPUT + (PLACES if region.joined is not None else 0) :]),
+            "part": list(header.numbers[_OF_INPUT + PLACES * len(region.joined) :]),
             "inputs": causes,
             "same_key": self._same_key(region, found, causes, depth)
             if is_first and not writer.is_dead_letters

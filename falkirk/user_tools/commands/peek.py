@@ -149,5 +149,5 @@ def _origin(header: VerifiedHeader, writer: Writer) -> str:
     if writer.region is None:
         return f"epoch {offset}" + (f", row {sub[0]}" if sub else "")
     sources = writer.region.sources
-    causes = input_records(header.numbers, joined=writer.region.joined is not None)
+    causes = input_records(header.numbers, joins=len(writer.region.joined))
     return " and ".join(f"{sources[s]}/{p}@{o}" for (s, p), o in causes if s < len(sources))

@@ -27,7 +27,7 @@ from falkirk.user_tools.determinism_check import rerun, sample
 SHOWN = 3
 #: Distinguishes values that are kept for the next epoch from results.
 _KEPT = ("", "kept: ")
-_OF_JOIN = "it joins two live streams, or reads such a join"
+_OF_JOIN = "it joins live streams, or reads such a join"
 _OF_UNION = "it reads several topics, or reads such a region"
 _OF_REQUESTS = "it reads requests, of which the command has no sample"
 _OPEN = (
@@ -87,7 +87,7 @@ class _Walk:
     def findings(self) -> list[AuditFinding]:
         found = []
         for region in self._plan.regions:
-            reason = _OF_JOIN if region.joined is not None else _OF_UNION if region.others else None
+            reason = _OF_JOIN if region.joined else _OF_UNION if region.others else None
             reason = reason or self._skipped.get(region.source.topic.topic)
             if reason is not None:
                 self._skipped[region.output.topic] = reason

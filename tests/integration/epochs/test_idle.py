@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from falkirk.steps.batch.call import EpochContext
-from falkirk.steps.batch.idle import held_up_by_none, held_up_by_other, partitions_seen
+from falkirk.steps.batch.idle import held_up_by_none, held_up_by_other, partitions_seen, places
 from falkirk.steps.batch.rehearsal import Rehearsal
 from falkirk.steps.dataframes.names import STAMP
 
@@ -23,9 +23,16 @@ Times = Mapping[int, int | None]
 class _Call(Rehearsal):
     """An epoch that is decided at a second, after one that has seen partitions at other seconds."""
 
-    def __init__(self, session: "SparkSession", at_s: int, seen_s: Times, partitions: int) -> None:
+    def __init__(
+        self,
+        session: "SparkSession",
+        at_s: int,
+        seen_s: Times,
+        partitions: int,
+        others: Mapping[str, int] | None = None,
+    ) -> None:
         decided_at = datetime.fromtimestamp(at_s, UTC)
-        super().__init__(session, EpochContext(decided_at=decided_at, partitions={"s": partitions}))
+        super().__init__(session, EpochContext(decided_at=decided_at, partitions={"s": partitions, **(others or {})}))
         self.seen = [("s", number, 1_000_000 * at_s) for number, at_s in seen_s.items() if at_s is not None]
 
     def before(self, slot: str, schema: object) -> "DataFrame":
@@ -65,7 +72,8 @@ def test_an_idle_partition_has_the_least_time_of_the_others(
     spark: "SparkSession", at_s: int, seen_s: Times, new: set[int], times: Times, due: Times
 ) -> None:
     call = _Call(spark, at_s, seen_s, max({*times, *due, *seen_s}, default=0) + 1)
-    partitions = partitions_seen(call, rows(spark, new), ["s"], IDLE_US)
+    # The stream is a union of an input with itself.
+    partitions = partitions_seen(call, rows(spark, new), ["s", "s"], IDLE_US)
     assert found(held_up_by_none(of_times(spark, times), partitions)) == due
     (kept,) = call.kept.values()
     seen = {row["partition"]: row["seen"] // 1_000_000 for row in kept.collect()}
@@ -88,3 +96,10 @@ def test_if_all_are_idle_the_other_stream_moves_them(
     partitions = partitions_seen(_Call(spark, 1000, seen_s, 2), rows(spark, set()), ["s"], IDLE_US)
     times = of_times(spark, {0: 500, 1: 100})
     assert found(held_up_by_other(times, partitions, of_times(spark, others), 2)) == due
+
+
+def test_the_topics_of_a_list_have_partitions_of_their_own(spark: "SparkSession") -> None:
+    call = _Call(spark, 1000, {}, 3, {"s/a": 2, "s/b": 1, "sb": 5})
+    assert places(call, ["s", "sb", "s"]) == [
+        ("s/a", 0), ("s/a", 1), ("s/b", 0), *(("sb", number) for number in range(5)),
+    ]  # fmt: skip

@@ -93,7 +93,7 @@ def test_mistakes_are_reported(spark: "SparkSession") -> None:
     refused("JOIN_UNDETERMINED", "at-most-once", priced(), delivery="at-most-once")
     drawn = lambda o, p: timed(o).join_asof(timed(p).withColumn("u", F.expr("uuid()")), "product")  # noqa: E731
     refused("JOIN_UNDETERMINED", "uuid()", drawn)
-    refused("TWINS_REFUSED", "it joins two streams", priced(), policy=fk.Lazy("10 seconds", twins=True))
+    refused("TWINS_REFUSED", "it joins streams", priced(), policy=fk.Lazy("10 seconds", twins=True))
 
 
 def test_a_changed_tolerance_changes_the_fingerprint(spark: "SparkSession") -> None:

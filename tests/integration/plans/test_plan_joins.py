@@ -11,6 +11,7 @@ from falkirk.declare.joins import declared_join
 from falkirk.declare.policy import Policy
 from falkirk.declare.watermark import Watermark
 from falkirk.errors.location import caller
+from falkirk.plan.fingerprint import places_of_keyed_step
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
@@ -219,3 +220,105 @@ def test_what_a_replay_may_change_is_refused(spark: "SparkSession") -> None:
         lambda s, c: joined()(s, c).withColumn("u", F.expr("uuid()")).explode(F.array("u", "u"), "each"),
     )  # fmt: skip
     assert planned(spark, lambda s, c: joined()(s, c).withColumn("u", F.expr("uuid()"))).regions[0].deterministic
+
+
+def planned_three(spark: "SparkSession", body: Any, **options: Any) -> Plan:
+    app = fk.App("joins")
+    for name in ("shown", "clicks", "sold"):
+        app.source(name, fk.Kafka(name, schema=SCHEMA))
+    app.add_processor("seen", body, reads=("shown", "clicks", "sold"), policy=fk.Lazy("5 seconds"), **options)
+    app.sink("out", "seen", fk.Kafka("out"))
+    return plan_application(app, spark, "deadbeef")
+
+
+def thrice(between: Callable[[fk.Stream], fk.Stream], on: str = "shown.id = sold.id", how: str = "full") -> Any:
+    """Return the steps of two joins. Args: between: the steps between them. on: the condition of the second one."""
+
+    def body(shown: fk.Stream, clicks: fk.Stream, sold: fk.Stream) -> fk.Stream:
+        both = timed(shown).join(timed(clicks), F.expr(WITHIN), "left")
+        named = both.withColumnRenamed("right_n", "clicked").drop("right_id", "right_at")
+        return between(named).join(timed(sold), F.expr(on), how, within="1 minute")
+
+    return body
+
+
+def test_joins_of_three_streams_by_one_key_are_one_live_region(spark: "SparkSession") -> None:
+    made = planned_three(spark, thrice(lambda both: both.where("n > 1").withColumn("m", F.col("n") + 1)))
+    (region,) = made.regions
+    assert region.reads == ("shown", "clicks", "sold")
+    assert [each.name for each in region.joined] == ["clicks", "sold"]
+    assert region.join_places == ((0,),)
+    assert region.reorders
+    (promise,) = promises_of(made)
+    assert promise.release == "on arrival"
+    (reason,) = [each for each in promise.reasons if each.kind == "chain"]
+    assert "are in one live query, because the key of each has that of the first one" in reason.text
+    assert region.fingerprint["keyed step"].startswith("chain of timedJoin, timedJoin: ")
+    assert region.fingerprint["keyed step"].endswith("in partitions by id")
+    names = [part.split(":")[0] for part in region.fingerprint["stamp"].split("<")[1].split(",")]
+    assert names == ["source", "partition", "offset", "sub0", "sub1", "sub2", "sub3"]
+    assert "sub3:bigint" in region.fingerprint["stamp"]
+    assert places_of_keyed_step(region.fingerprint) == 4
+    other = planned_three(spark, thrice(lambda both: both.where("n > 2").withColumn("m", F.col("n") + 1)))
+    assert other.regions[0].fingerprint["decided by"] != region.fingerprint["decided by"]
+
+
+def test_the_second_key_may_have_more_columns_in_another_order(spark: "SparkSession") -> None:
+    more = thrice(lambda both: both, "sold.n = clicked AND sold.id = shown.id")
+    (region,) = planned_three(spark, more).regions
+    assert region.join_places == ((1,),)
+
+
+def test_an_as_of_join_can_be_the_first_or_the_second_one(spark: "SparkSession") -> None:
+    def first(shown: fk.Stream, clicks: fk.Stream, sold: fk.Stream) -> fk.Stream:
+        both = timed(shown).join_asof(timed(clicks), "id").select("id", "at", "n")
+        return both.join(timed(sold), "id", within="1 minute")
+
+    def second(shown: fk.Stream, clicks: fk.Stream, sold: fk.Stream) -> fk.Stream:
+        both = timed(shown).join(timed(clicks), "id", within="1 minute").select("id", "at", "n")
+        return both.join_asof(timed(sold), "id", "left")
+
+    for body in (first, second):
+        assert len(planned_three(spark, body).regions[0].joined) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (thrice(lambda both: both.withColumn("id", F.upper("id"))), "needs the key of the join before it, unchanged"),
+        (thrice(lambda both: both, "sold.n = clicked"), "needs the key of the join before it, unchanged"),
+        (
+            lambda shown, clicks, sold: timed(shown).join(
+                timed(clicks).join(timed(sold), "id", within="1 minute").select("id", "at", "right_n"), "id",
+                within="1 minute",
+            ),
+            "has a right stream that is a join",
+        ),
+    ],
+)  # fmt: skip
+def test_joins_that_can_not_be_in_one_query_are_micro_batches(spark: "SparkSession", body: Any, reason: str) -> None:
+    made = planned_three(spark, body)
+    assert not made.regions
+    (batch,) = made.batches
+    assert reason in batch.reason
+    with pytest.raises(fk.DefinitionError) as caught:
+        planned_three(spark, body, engine="live")
+    assert caught.value.condition == "ENGINE_UNSUITABLE"
+
+
+def test_an_aggregation_after_a_join_has_a_hop_that_records_the_order(spark: "SparkSession") -> None:
+    made = planned(spark, lambda s, c: joined()(s, c).groupBy("id").agg(F.sum("n")))
+    first, second = made.regions
+    assert (bool(first.joined), bool(second.joined)) == (True, False)
+    assert first.hop is not None
+    assert "a join gives its results in another order in each replay" in first.hop.reason
+
+
+@pytest.mark.parametrize("text", ["uuid()", "current_timestamp()"])
+def test_what_a_replay_may_change_is_refused_between_joins(spark: "SparkSession", text: str) -> None:
+    def drawn(both: fk.Stream) -> fk.Stream:
+        return both.withColumn("u", F.expr(text))
+
+    with pytest.raises(fk.DefinitionError) as caught:
+        planned_three(spark, thrice(drawn))
+    assert caught.value.condition == "JOIN_UNDETERMINED"

@@ -37,7 +37,6 @@ def test_a_join_of_all_pairs_is_another_one() -> None:
         (lambda: STREAM.join_asof(TABLE, "AT"), "column AT is the event time, and on= names the key"),
         (lambda: STREAM.join_asof(TABLE, ["id", "since"]), "column since is the event time"),
         (lambda: STREAM.join_asof(TABLE, "id", tolerance="200000 days"), "tolerance='200000 days' is too long"),
-        (lambda: STREAM.join_asof(TABLE, "id").join_asof(TABLE, "id"), "orders has no withWatermark()"),
         (lambda: STREAM.join_asof(TABLE.drop("since"), "id"), "may change or drop column since of prices"),
     ],
 )

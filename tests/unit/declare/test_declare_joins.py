@@ -77,7 +77,6 @@ def test_without_event_time_an_inner_join_by_names_is_that_of_batches() -> None:
         (lambda: TIMED[0].join(TIMED[1], "id", time="at"), "time= is the column of withWatermark()"),
         (lambda: TIMED[0].join(TIMED[1], []), "on=[] is neither"),
         (lambda: TIMED[0].join(TIMED[1], "id", within="200000 days"), "within='200000 days' is too long"),
-        (lambda: TIMED[0].join(TIMED[1], "id").join(TIMED[1], "id"), "shown has no withWatermark()"),
         (lambda: TIMED[0].withColumnRenamed("AT", "b").join(TIMED[1], "id"), "may change or drop column at of shown"),
         (lambda: TIMED[0].join(TIMED[1].select("id").alias("c"), "id"), "may change or drop column at of c"),
     ],
@@ -87,3 +86,41 @@ def test_what_can_not_be_paired_is_refused(wrong: Callable[[], Stream], reason: 
         wrong()
     assert caught.value.condition == "JOIN_INVALID"
     assert reason in str(caught.value)
+
+
+SOLD = Stream(ProcessorNode(name="sold")).withWatermark("at", "1 second")
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_the_time_of_a_result_is_that_of_its_left_record(how: str) -> None:
+    both = TIMED[0].join(TIMED[1], "id", how, within="1 hour").where("n > 1").alias("both")
+    found = join_of(both.join(SOLD, "id", "full", within="1 hour"))
+    assert found.names == ("both", "sold")
+    assert [each.delay_us for each in found.watermarks] == [10_000_000, 1_000_000]
+    third = join_of(both.join(SOLD, "id", within="1 hour").join_asof(TIMED[1], "id"))
+    assert third.watermarks[0].delay_us == 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("join", "part"),
+    [
+        (
+            lambda: TIMED[0].join(TIMED[1], "id", "full", within="1 hour").join(SOLD, "id", "left"),
+            "a full join of shown",
+        ),
+        (
+            lambda: TIMED[0].join(TIMED[1], "id", "right", within="1 hour").join_asof(SOLD, "id"),
+            "a right join of shown",
+        ),
+        (
+            lambda: TIMED[0].join(TIMED[1], "id").withWatermark("right_at", "1 second").join(SOLD, "id"),
+            "withWatermark() of shown comes after a join",
+        ),
+        (lambda: TIMED[0].join(TIMED[1], "id").drop("at").join(SOLD, "id"), "may change or drop column at of shown"),
+    ],
+)
+def test_results_without_the_time_of_a_left_record_can_not_be_joined(join: Callable[[], Stream], part: str) -> None:
+    with pytest.raises(fk.DefinitionError) as caught:
+        join()
+    assert caught.value.condition == "JOIN_INVALID"
+    assert part in str(caught.value)

@@ -344,9 +344,11 @@ class EpochJobs:
 
 
 def _partitions(batch: Batch, epoch: Epoch) -> dict[str, int]:
-    """Return how many partitions each parameter reads."""
+    """Return how many partitions each parameter reads, and each topic of a list."""
     found: dict[str, int] = {}
     for given in batch.inputs:
         if given.log in epoch.last and given.log not in epoch.absent:
-            found[given.parameter] = found.get(given.parameter, 0) + len(epoch.last[given.log])
+            count = len(epoch.last[given.log])
+            for name in dict.fromkeys((given.parameter, given.name)):
+                found[name] = found.get(name, 0) + count
     return found

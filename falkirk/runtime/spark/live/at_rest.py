@@ -265,8 +265,7 @@ class RegionAtRest:
 
     def _is_beyond(self, numbers: tuple[int, ...], covered: Mapping[SourcePartition, Natural]) -> bool:
         """Return whether one of the input records of a stamp is not covered."""
-        is_joined = self.logs.joined is not None
-        return any(o >= covered.get(p, 0) for p, o in input_records(numbers, joined=is_joined))
+        return any(o >= covered.get(p, 0) for p, o in input_records(numbers, joins=len(self.logs.joined)))
 
 
 def checkpoint_files(home: Home, logs: RegionLogs, *, on_cluster: bool = False) -> CheckpointFiles:

@@ -21,7 +21,7 @@ from falkirk.runtime.spark.live.region_lanes import RegionLanes
 from falkirk.runtime.spark.rows import IncarnationConstants, without
 from falkirk.spark_setup.spark import LIVE_POOL, RETAIN, SPARE_BATCHES
 from falkirk.steps.live import stamped as frames
-from falkirk.steps.live.joins import join_frames
+from falkirk.steps.live.joins import Places, join_frames
 from falkirk.steps.live.stamped import Frame
 from falkirk.steps.live.unions import after, number_source
 from falkirk.steps.sources import reads
@@ -97,7 +97,7 @@ class LiveQuery:
     def _writer(self, data: DataFrame) -> Any:
         """Return the JVM's writer of the query, with its sink."""
         own = self.lanes.writer(self.release.incarnation, self._tasks, self._producer_options())
-        own = own.joined(self.region.joined is not None)
+        own = own.joined(len(self.region.joined))
         return foreach_writer(data, own.twins(not self.region.stateful) if self.region.twins else own)
 
     def _producer_options(self) -> dict[str, str]:
@@ -112,15 +112,18 @@ def results(region: Region, raws: Sequence[DataFrame], partitions: Sequence[int]
         return after(region.node, lambda source: _numbered(region, raws, source))
     begun = _begun(raws[0], region.source, region.steps())
     frame = replace(begun, partitions=partitions[0], sharded_by=region.sharded_by)
+    number = 0
     for step in region.steps():
-        if region.joined is None or step.operation != "timedJoin":
+        if not region.joined or step.operation != "timedJoin":
             frame = frames.apply(frame, step)
             continue
+        number += 1
         theirs = steps_of(step.arguments[0].node)
-        right = _begun(raws[1], region.joined, theirs)
+        right = _begun(raws[number], region.sources[number], theirs)
         for each in theirs:
             right = frames.apply(right, each)
-        frame = join_frames(frame, right, step, partitions)
+        left, key = (partitions[0], ()) if number == 1 else (0, region.join_places[number - 2])
+        frame = join_frames(frame, right, step, Places(partitions=(left, partitions[number]), source=number, key=key))
     return frame
 
 

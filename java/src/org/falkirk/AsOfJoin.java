@@ -18,7 +18,7 @@ import org.apache.spark.sql.types.StructType;
  * <p>A version is kept as long as a record that waits, or that is not late when it arrives, can need it. None of these is
  * older than the *floor*: the lesser of both watermarks.
  */
-public final class AsOfJoin implements Operator {
+public final class AsOfJoin implements TimedJoin {
   private static final long serialVersionUID = 1L;
   private static final int STREAM = 0;
   private static final int TABLE = 1;
@@ -61,7 +61,7 @@ public final class AsOfJoin implements Operator {
   @Override
   public Iterator<Row> take(Row record) {
     if (in.isRefused(record)) return Collections.singleton(in.passed(record, false)).iterator();
-    if (sides == null) begin();
+    begin();
     int number = in.sideOf(record);
     List<Row> results = new ArrayList<>();
     if (sides[number].move(in.partitionOf(record), in.timeOf(record))) {
@@ -79,7 +79,21 @@ public final class AsOfJoin implements Operator {
     return results.iterator();
   }
 
+  @Override
+  public long watermark() {
+    begin();
+    return floor();
+  }
+
+  @Override
+  public Iterator<Row> pass(long watermark) {
+    begin();
+    if (sides[STREAM].pass(watermark) && versions.drop(floor())) agendas.write(TABLE, versions.agenda());
+    return Collections.emptyIterator();
+  }
+
   private void begin() {
+    if (sides != null) return;
     sides = new SideTimes[] {new SideTimes(times, STREAM, stream), new SideTimes(times, TABLE, table)};
     due = agendas.read(STREAM);
     versions.begin(agendas.read(TABLE));

@@ -41,10 +41,13 @@ public final class Figures {
   /** Whether this JVM reports to its driver. Then another executor may have read the record of a result. */
   private static volatile boolean reports;
 
+  /** The numbers of a stamp that are the place of its record. */
+  private static final int PLACE = 3;
+
   private final Map<String, Written> written = new ConcurrentHashMap<>();
   private final Map<Long, Arrivals> arrivals = new ConcurrentHashMap<>();
-  /** Whether its query joins two sources. */
-  private volatile boolean joins;
+  /** The number of joins of its query. */
+  private volatile int joins;
   /** Null unless this JVM reports. */
   private final FarResults far;
 
@@ -77,8 +80,8 @@ public final class Figures {
     return REGIONS.computeIfAbsent(region, name -> new Figures(reports));
   }
 
-  /** Sets whether the query of the region joins two sources. Then its stamps name two records. */
-  void joined(boolean joins) {
+  /** Sets the number of joins of the region's query. Its stamps name a record for each, besides the first one. */
+  void joined(int joins) {
     this.joins = joins;
   }
 
@@ -134,18 +137,22 @@ public final class Figures {
     return atMs >= 0 || far == null || isPair(numbers) ? atMs : far.cause(place(numbers[0], numbers[1]), numbers[2]);
   }
 
-  private boolean isPair(long[] numbers) {
-    return numbers[3] != 0 && joins; // in the stamps of other regions this number is a sub-index
+  private static boolean isPair(long[] numbers) {
+    for (int i = PLACE; i < numbers.length; i += 2) {
+      if (numbers[i] != 0) return true;
+    }
+    return false;
   }
 
   /** Returns the numbers of a result's stamp, as far as they name records; null: it is another header. */
-  private static long[] numbers(byte[] header) {
+  private long[] numbers(byte[] header) {
     int at = 0;
     for (int slashes = 0; slashes < 2; at++) {
       if (at >= header.length) return null;
       if (header[at] == '/') slashes++;
     }
-    long[] numbers = {0, 0, 0, 0, 0}; // source, partition, offset; of a pair: right partition plus 1, right offset
+    // source, partition, offset; for each join, the last one first: the right record's partition plus 1, and its offset
+    long[] numbers = new long[PLACE + 2 * joins];
     int found = 0;
     for (; at < header.length && header[at] != '/'; at++) {
       if (header[at] == '.' && ++found == numbers.length) break;
@@ -156,10 +163,14 @@ public final class Figures {
 
   private long arrivedMs(long[] numbers) {
     long mine = arrivedMs(place(numbers[0], numbers[1]), numbers[2]);
-    if (!isPair(numbers)) return mine;
-    long other = arrivedMs(place(1, numbers[3] - 1), numbers[4]);
-    if (far != null && Math.min(mine, other) < 0) return -1; // another executor may have read the later one
-    return Math.max(mine, other);
+    long last = mine;
+    for (int i = PLACE; i < numbers.length; i += 2) {
+      if (numbers[i] == 0) continue; // this join has found no record
+      long other = arrivedMs(place((numbers.length - i) / 2, numbers[i] - 1), numbers[i + 1]);
+      if (far != null && Math.min(mine, other) < 0) return -1; // another executor may have read the last one
+      last = Math.max(last, other);
+    }
+    return last;
   }
 
   private long arrivedMs(long place, long offset) {

@@ -93,7 +93,7 @@ public record JoinColumns(EventTime names, String key, String side, String left,
       return RowFactory.create(values);
     }
 
-    /** Return a result. Args: cause: the row at which it leaves. left, right: the joined rows, or one and null. */
+    /** Return a result. Args: cause: the row at which it leaves, or null. left, right: the joined rows, or one and null. */
     Row result(Row cause, Row stamp, Row left, Row right) {
       Object[] values = values(cause);
       values[at.bad()] = null;
@@ -106,7 +106,7 @@ public record JoinColumns(EventTime names, String key, String side, String left,
 
     private Object[] values(Row record) {
       Object[] values = new Object[at.size() + 1];
-      for (int i = 0; i < at.size(); i++) {
+      for (int i = 0; i < at.size() && record != null; i++) {
         values[i] = record.get(i);
       }
       return values;

@@ -30,9 +30,14 @@ public record JoinSpec(
    *
    * @param delay of its watermark. reach: a row of this side can make no pair with a later row of the other side whose time
    *     is more than this after the row's own.
-   * @param alone a row without a partner is a result. partitions: those of its source. subs: the sub-indexes of its stamps.
+   * @param alone a row without a partner is a result. partitions: those of its source; 0: its rows are the results of
+   *     another join. Then it has no delay. subs: the sub-indexes of its stamps.
    */
-  public record Side(long delay, long reach, boolean alone, int partitions, int subs) implements Serializable {}
+  public record Side(long delay, long reach, boolean alone, int partitions, int subs) implements Serializable {
+    boolean isOfJoin() {
+      return partitions == 0;
+    }
+  }
 
   /** Args: plan: the optimised plan of a full outer join, with the condition of the pairs. */
   public static JoinSpec of(LogicalPlan plan, long within, Side first, Side second) {

@@ -25,7 +25,8 @@ public final class KafkaWriter extends ForeachWriter<Row> {
   /** The settings of the lanes for dead letters, and their topic. Null: dead letters take the lane of results. */
   private LaneSettings letters;
   private String lettersTopic;
-  private boolean bySource, joins;
+  private boolean bySource;
+  private int joins;
   /** The log in which results wait for their release. Null: the region has none. */
   private String heldLog;
 
@@ -85,8 +86,8 @@ public final class KafkaWriter extends ForeachWriter<Row> {
     return this;
   }
 
-  /** Set whether the query joins two sources. Then the stamps of its results name two records. */
-  public KafkaWriter joined(boolean joins) {
+  /** Set how many joins the query has. The stamps of its results name a record for each, besides the first one. */
+  public KafkaWriter joined(int joins) {
     this.joins = joins;
     return this;
   }

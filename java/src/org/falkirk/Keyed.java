@@ -1,10 +1,16 @@
 package org.falkirk;
 
+import static org.apache.spark.sql.functions.col;
+import static org.apache.spark.sql.functions.lit;
+import static org.apache.spark.sql.functions.struct;
+
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.api.java.function.MapFunction;
 import org.apache.spark.rdd.EmptyRDD;
 import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
@@ -52,6 +58,41 @@ public final class Keyed {
    * @throws IllegalArgumentException if there is another step in between
    */
   public static Dataset<Row> then(Dataset<Row> results, Operator operator) {
+    Steps steps = stepsOf(results);
+    return steps.input.apply(new Chain(steps.operator, steps.rows, operator));
+  }
+
+  /**
+   * Join the results of a join with the records of a further source, in the same state partition.
+   *
+   * @param results of the join, after row steps, in the columns of the operator. others: the same columns, and that of the
+   *     state partition.
+   * @throws IllegalArgumentException if there is another step in between
+   */
+  public static Dataset<Row> join(Dataset<Row> results, Dataset<Row> others, TimedJoin operator) {
+    Steps steps = stepsOf(results);
+    Input input = steps.input;
+    StructType own = (StructType) input.records.schema().asNullable();
+    StructType theirs = steps.rows.columns();
+    Dataset<Row> both = input.records
+        .select(structOf(own).as("first"), nothing(theirs).as("other"), col(input.shard))
+        .union(others.select(nothing(own), structOf(theirs), col(input.shard)));
+    return new Input(both, input.shard, input.partitions)
+        .apply(new NextJoin((TimedJoin) steps.operator, steps.rows, operator));
+  }
+
+  private static Column structOf(StructType columns) {
+    return struct(Arrays.stream(columns.fieldNames()).map(name -> col(name)).toArray(Column[]::new)).cast(columns);
+  }
+
+  private static Column nothing(StructType columns) {
+    return lit(null).cast(columns);
+  }
+
+  /** A keyed step, and the row steps after it. */
+  private record Steps(Input input, Operator operator, RowSteps rows) {}
+
+  private static Steps stepsOf(Dataset<Row> results) {
     var session = ((org.apache.spark.sql.classic.Dataset<Row>) results).sparkSession();
     List<LogicalPlan> steps = new ArrayList<>();
     LogicalPlan each = ((org.apache.spark.sql.classic.Dataset<Row>) results).queryExecution().analyzed();
@@ -70,7 +111,7 @@ public final class Keyed {
     }
     LogicalPlan optimised = org.apache.spark.sql.classic.Dataset.ofRows(session, plan).queryExecution().optimizedPlan();
     RowSteps between = RowSteps.of(optimised, given, (StructType) results.schema().asNullable());
-    return first.input().apply(new Chain(first.operator(), between, operator));
+    return new Steps(first.input(), first.operator(), between);
   }
 
   /** Return a relation without rows, whose columns have the identities of others. */

@@ -15,7 +15,7 @@ import org.apache.spark.sql.types.StructType;
  * row is kept until the watermark of each partition of the other source has passed the times of its possible partners. A
  * row that then has met none is a result by itself, if the kind of the join wants it.
  */
-public final class LiveJoin implements Operator {
+public final class LiveJoin implements TimedJoin {
   private static final long serialVersionUID = 1L;
   /** The ends in the agenda are rounded up to this, so that many rows share one. */
   static final long GRAIN_US = 100_000;
@@ -52,12 +52,32 @@ public final class LiveJoin implements Operator {
   @Override
   public Iterator<Row> take(Row record) {
     if (in.isRefused(record)) return Collections.singleton(in.passed(record, false)).iterator();
-    if (sides == null) sides = new Side[] {new Side(0), new Side(1)};
+    begin();
     Side mine = sides[in.sideOf(record)];
     List<Row> results = new ArrayList<>();
     if (mine.times.move(in.partitionOf(record), in.timeOf(record))) mine.other().close(record, results);
     if (in.isRecord(record)) meet(record, mine, results);
     return results.iterator();
+  }
+
+  /** A left row meets a partner, or leaves without one, before the times of its possible partners have passed. */
+  @Override
+  public long watermark() {
+    begin();
+    long rounded = spec.first().alone() ? GRAIN_US : 0;
+    return Math.min(sides[0].times.watermark(), sides[1].times.watermark() - spec.first().reach() - rounded);
+  }
+
+  @Override
+  public Iterator<Row> pass(long watermark) {
+    begin();
+    List<Row> results = new ArrayList<>();
+    if (sides[0].times.pass(watermark)) sides[1].close(null, results);
+    return results.iterator();
+  }
+
+  private void begin() {
+    if (sides == null) sides = new Side[] {new Side(0), new Side(1)};
   }
 
   private void meet(Row record, Side mine, List<Row> results) {

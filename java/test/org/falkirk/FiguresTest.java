@@ -44,7 +44,7 @@ public final class FiguresTest {
 
     public void aPairIsMeasuredFromTheLaterOfItsRecords() {
         Figures figures = Figures.of("joined");
-        figures.joined(true);
+        figures.joined(1);
         figures.arrived(0, 2, 40, 5_000);
         figures.arrived(1, 2, 40, 7_000); // the same place in the other source
         figures.arrived(1, 0, 9, 4_000);
@@ -56,9 +56,21 @@ public final class FiguresTest {
         Check.equal(figures.cause(header("0.5.1.1.9")), 4_000L); // only one is still kept
     }
 
+    public void aResultOfSeveralJoinsIsMeasuredFromTheLastOfItsRecords() {
+        Figures figures = Figures.of("joined twice");
+        figures.joined(2);
+        figures.arrived(0, 2, 40, 5_000);
+        figures.arrived(1, 0, 9, 7_000);
+        figures.arrived(2, 1, 3, 6_000);
+        Check.equal(figures.cause(header("0.2.40.2.3.1.9")), 7_000L);
+        Check.equal(figures.cause(header("0.2.40.2.3.0.0")), 6_000L);
+        Check.equal(figures.cause(header("0.2.40.0.0.0.0")), 5_000L);
+        Check.equal(figures.cause(header("2.1.3.0.0.0.0")), 6_000L);
+    }
+
     public void aPairIsNotMeasuredIfAnotherExecutorMayHaveReadItsLaterRecord() {
         Figures figures = new Figures(true);
-        figures.joined(true);
+        figures.joined(1);
         figures.arrived(0, 2, 40, 5_000);
         Check.equal(figures.cause(header("0.2.40.3.40")), -1L);
         figures.arrived(1, 2, 40, 7_000);
@@ -71,9 +83,9 @@ public final class FiguresTest {
         figures.arrived(0, 2, 40, 5_000);
         figures.arrived(1, 2, 40, 7_000);
         Check.equal(figures.cause(header("0.2.40.3.40")), 5_000L); // its sub-indexes name no partner
-        figures.joined(true);
+        figures.joined(1);
         Check.equal(figures.cause(header("0.2.40.3.40")), 7_000L);
-        figures.joined(false); // its next query
+        figures.joined(0); // its next query
         Check.equal(figures.cause(header("0.2.40.3.40")), 5_000L);
     }
 

@@ -1,0 +1,35 @@
+"""How much of its input an epoch with a limit takes."""
+
+import random
+
+from falkirk.declare.cut import at_most, records_between
+from falkirk.theory.ids import LogId, Offset, Positions
+
+A, B = LogId("a"), LogId("b")
+
+
+def taken(records: int, waiting: dict[LogId, list[int]]) -> dict[LogId, list[int]]:
+    first: Positions = {log: dict.fromkeys(range(len(counts)), Offset(7)) for log, counts in waiting.items()}
+    ends: Positions = {log: {p: Offset(7 + n) for p, n in enumerate(counts)} for log, counts in waiting.items()}
+    found = at_most(records, first, ends)
+    assert records_between(first, found) == min(records, sum(map(sum, waiting.values())))
+    return {log: [found[log][p] - 7 for p in range(len(counts))] for log, counts in waiting.items()}
+
+
+def test_a_short_backlog_beside_a_long_one_is_part_of_each_epoch() -> None:
+    assert taken(1_000_000, {A: [10_000_000, 9]}) == {A: [999_999, 1]}
+    assert taken(100, {A: [3_000_000], B: [2]}) == {A: [99], B: [1]}
+    assert taken(1, {A: [5, 5], B: [0]}) == {A: [1, 0], B: [0]}
+
+
+def test_each_partition_contributes_no_more_than_it_has() -> None:
+    draw = random.Random(1)
+    for _ in range(2_000):
+        waiting = {log: draw.choices([0, 1, 5, 100, 10**6], k=draw.randint(1, 5)) for log in (A, B)}
+        records = draw.choice([1, 2, 5, 50, 10**5])
+        every = [
+            (mine, its) for log in (A, B) for mine, its in zip(waiting[log], taken(records, waiting)[log], strict=True)
+        ]
+        assert all(0 <= its <= mine for mine, its in every)
+        if records >= sum(mine > 0 for mine, _ in every):
+            assert all(its for mine, its in every if mine)
