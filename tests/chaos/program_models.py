@@ -3,6 +3,7 @@
 A step with a state gets the watermark of the partition before each record, and then the rows that the record became.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from pyspark.sql import Row as SparkRow
 Place = tuple[str, int, int]
 #: Why a record could not be used, and its place.
 Letter = tuple[str, Place]
-#: The last records move the times of all partitions there. What waits for later times has no result.
+#: The last records move the times of all partitions there. Rows that wait for later times have no results.
 END = datetime(2026, 3, 2, tzinfo=UTC)
 
 
@@ -38,20 +39,20 @@ class FailedError(Exception):
     """The row is a dead letter. Its text is the kind."""
 
 
-#: What a row becomes in a step without a state.
+#: The model of a step without a state: it returns the results of a row.
 RowModel = Callable[[Row], Iterable[Row]]
 
 
-class Operator:
+class Operator(ABC):
     """A step with a state, for the keys of one partition."""
 
     def move(self, watermark: datetime) -> Iterable[Row]:
         """Take the watermark of the partition, which is that after the next record. Returns: results."""
         return ()
 
+    @abstractmethod
     def take(self, row: Row) -> Iterable[Row]:
         """Take a row. Returns: results. Raises: FailedError."""
-        raise NotImplementedError
 
 
 @dataclass

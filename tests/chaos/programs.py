@@ -161,7 +161,7 @@ def hop(random: Random, name: str) -> Processor:
 
 
 def union(random: Random, name: str) -> Processor:
-    """Return a union of two sources, with a count behind it or without."""
+    """Return a union of two sources. A count may follow it."""
     sources = random.sample([*SOURCES], 2)
     sides, after = [_some(random, AFTER, 1) for _ in sources], _some(random, AFTER, 1)
     declares, all_after = [_declared(side) for side in sides], _declared(after)
@@ -181,7 +181,7 @@ def union(random: Random, name: str) -> Processor:
 
 
 def with_count(of: Processor) -> Processor:
-    """Return the processor with a count of its rows by id behind it."""
+    """Return the processor with a count by id after its steps."""
     declare = of.declare
 
     def counted(*streams: Any) -> Any:

@@ -59,6 +59,6 @@ def test_the_results_are_those_of_the_models(kit: Any, seed: int) -> None:
 
 
 def _source(app: fk.App, topic: str) -> str:
-    """Return the name of a topic's source. A topic of a list has a name of its own."""
+    """Return the name of a topic's source. A topic of a list has another name than the list."""
     source = next(name for name, topics in programs.SOURCES.items() if topic in topics)
     return next(name for name in app.sources if name == source or name.startswith(f"{source}/{topic}"))
