@@ -294,6 +294,13 @@ def test_an_as_of_join_can_be_the_first_or_the_second_one(spark: "SparkSession")
             ),
             "has a right stream that is a join",
         ),
+        (
+            lambda shown, clicks, sold: timed(shown)
+            .join(timed(clicks), "id", within="1 minute")
+            .drop("right_at", "right_n")
+            .join_asof(sold.withWatermark("at", "1 second", idle="1 minute"), "id"),
+            "withWatermark(idle=)",
+        ),
     ],
 )  # fmt: skip
 def test_joins_that_can_not_be_in_one_query_are_micro_batches(spark: "SparkSession", body: Any, reason: str) -> None:
