@@ -4,7 +4,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from falkirk.checker import TopicRecord, read_topic
+from falkirk.checker import TopicRecord
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.fencing import take_ids
 from falkirk.kafka_client.header import Header
@@ -71,7 +71,7 @@ def row_of(spark: SparkSession, topic: str, text: str, header: bytes = b"header"
 
 def records(wire: Wire, topic: str) -> list[TopicRecord]:
     """Return the records that a reader of committed records sees."""
-    return list(read_topic({"bootstrap.servers": wire.bootstrap}, topic))
+    return wire.records(topic)
 
 
 def replace_writers(wire: Wire, *names: str) -> None:

@@ -20,7 +20,7 @@ from tests.integration.changing import EDGES, Changing, Row, added, components, 
 
 PATH: list[Row] = [(n, n + 1) for n in range(10)]
 #: Separate paths of five nodes each.
-PATHS: list[Row] = [(10 * p + n, 10 * p + n + 1) for p in range(500) for n in range(4)]
+PATHS: list[Row] = [(10 * p + n, 10 * p + n + 1) for p in range(200) for n in range(4)]
 #: An edge to a new node causes at most this many rows, of all kinds together.
 FEW = 150
 
@@ -100,7 +100,7 @@ def everything(jobs: Jobs) -> None:
 def test_an_epoch_of_one_edge_saves_and_sends_what_depends_on_it(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only_new: bool
 ) -> None:
-    """The graph has 2,000 edges. If an epoch merged all runs at its end, it would save the whole state again."""
+    """The graph has 800 edges. If an epoch merged all runs at its end, it would save the whole state again."""
     folder = tmp_path / "arrived"
     folder.mkdir()
     frame = type(session.range(1))

@@ -1,6 +1,7 @@
 """The status names the reason for which a batch waits, nothing is lost, and it resumes when the reason ends: a view
 without an epoch, an epoch without results, a database that refuses."""
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,7 @@ def test_what_is_asked_of_a_view_that_is_not_there_yet_is_answered_once_it_is(
         )
 
 
+@cache
 def _gaps(tag: str, home: Path, database: str) -> fk.App:
     """An application that drops every other epoch, with any sink for the others."""
     app = fk.App("gaps", home=home)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@cache
 def _app(wire: Wire, home: Path) -> fk.App:
     """Count words that come from several partitions: so they pass through a hop by word."""
     app = fk.App("late", home=home)

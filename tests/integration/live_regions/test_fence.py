@@ -1,6 +1,7 @@
 """A stopped region's producer still holds records: they are flushed before the tail is read, or published twice."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 
 
+@cache
 def _app(events: str, counts: str, home: Path) -> fk.App:
     app = fk.App("lingering", home=home)
     app.source("events", fk.Kafka(events, schema="word STRING NOT NULL, n INT", key="word"))
@@ -57,7 +59,7 @@ def _stop_with_lingering_buffers(
         assert query.isActive, query.exception()
         return query.status[0].last_commit >= batch
 
-    with Load(broker.bootstrap, events) as load:
+    with Load(broker.bootstrap, events, rate=100.0) as load:
         while True:
             first = run_here(_app(events, counts, home), connection)
             wait_until(

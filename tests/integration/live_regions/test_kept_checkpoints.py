@@ -1,6 +1,7 @@
 """A checkpoint that Spark has deleted is kept for a rollback, with its state, and the application resumes from it."""
 
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
 WORDS = ["a", "b", "a", "a"]
 
 
-def application(wire: Wire, home: Path, *, create: bool = False) -> fk.App:
-    if create:
-        wire.topic("events")
-        wire.topic("counts")
+@cache
+def application(wire: Wire, home: Path) -> fk.App:
     app = fk.App("kept", home=home, history=2)
     app.source("events", fk.Kafka(f"events-{wire.tag}", schema="word STRING NOT NULL", key="word"))
     app.add_processor(
@@ -57,7 +56,9 @@ def test_a_point_from_before_an_idle_time_can_be_gone_back_to(
     retained = spark.conf.get(RETAIN)
     spark.conf.set(RETAIN, "6")
     try:
-        query = run_here(application(wire, home, create=True), connection)
+        wire.topic("events")
+        wire.topic("counts")
+        query = run_here(application(wire, home), connection)
         folder = home / "regions" / "counts"
         for round_ in (1, 2):
             wire.send(f"events-{tag}", [{"word": word} for word in WORDS])

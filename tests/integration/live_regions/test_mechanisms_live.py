@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 INTERVAL = "2 seconds"
 #: A sent record is acknowledged within this time, also on a busy machine.
 ACKNOWLEDGED_S = 2.0
+#: Records per second. A failure waits for 50 results behind a checkpoint.
+RATE = 100.0
 
 
 class Run:
@@ -102,7 +104,7 @@ def test_snapshots_stand_on_what_is_taken_back(
     run = Run(broker, tag, home, chained, fk.Snapshots(INTERVAL))
     held = f"falkirk.mechanisms.{run.query._home.identity}.out-held"
     try:
-        with Load(broker.bootstrap, run.events) as load:
+        with Load(broker.bootstrap, run.events, rate=RATE) as load:
             for _ in range(2 if taken_back else 1):
                 run.fail_the_first(ahead=held)
         run.wire.await_count(run.out, load.sent, run.query)
@@ -143,7 +145,7 @@ def test_what_is_drawn_has_one_outcome_when_it_is_logged_first(
     delivery = "exactly-once" if once else "at-least-once"
     run = Run(broker, tag, home, lambda s: s.withColumn("lot", F.expr("uuid()")), policy, delivery=delivery)
     try:
-        with Load(broker.bootstrap, run.events) as load:
+        with Load(broker.bootstrap, run.events, rate=RATE) as load:
             for _ in range(2 if once else 1):
                 run.fail_the_first()
         at = run.committed()
@@ -165,7 +167,7 @@ def test_without_the_barrier_results_are_repeated_and_none_is_lost(
     """What `delivery="repeated"` promises. It is also the barrier switched off: the same failure repeats results."""
     run = Run(broker, tag, home, counted, fk.Lazy(INTERVAL), delivery="repeated")
     try:
-        with Load(broker.bootstrap, run.events) as load:
+        with Load(broker.bootstrap, run.events, rate=RATE) as load:
             run.fail_the_first()
         newest = dict[str, int]()
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 WHERE = SourceLocation(file="shop.py", line=1)
 SEED = int(os.environ.get("FALKIRK_SEED", random.SystemRandom().randrange(10**6)))
-RECORDS = 1_500
-PARQUET_FILES = int(os.environ.get("FALKIRK_PARQUET", 60))
+RECORDS = 1_000
+PARQUET_FILES = int(os.environ.get("FALKIRK_PARQUET", 40))
 RAW = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 SCHEMA = (
     "s STRING, n INT, l LONG, t TINYINT, d DOUBLE, f FLOAT, b BOOLEAN, at TIMESTAMP, day DATE, `dec` DECIMAL(10, 2), "
