@@ -121,7 +121,7 @@ def read_shape(home: Path | DataPath) -> Shape | None:
             )
             for s in content["stages"]
         ]
-        logs = ("source", "output", "dead_letters", "joined")
+        logs = ("source", "output", "dead_letters")
         regions = [{**r, **{k: LogId(r[k]) for k in logs if r.get(k) is not None}} for r in content["regions"]]
         return Shape(
             layout=Layout(
@@ -148,9 +148,11 @@ def _region_logs(content: dict[str, Any]) -> RegionLogs:
     keyed = None if keyed_by is None else tuple(map(str, keyed_by))
     steps, others = tuple(content.get("steps", ())), _logs(content.get("others", ()))
     views, chain = _logs(content.get("views", ())), tuple(content.get("chain", ()))
-    return RegionLogs(
-        **{**content, "keyed_by": keyed, "steps": steps, "others": others, "views": views, "chain": chain}
-    )
+    # Earlier versions had one join at most, and wrote its right source, or null.
+    joined = content.get("joined") or ()
+    right = _logs((joined,) if isinstance(joined, str) else joined)
+    logs = {"others": others, "views": views, "joined": right}
+    return RegionLogs(**{**content, **logs, "keyed_by": keyed, "steps": steps, "chain": chain})
 
 
 def _batch_logs(content: dict[str, Any]) -> BatchLogs:

@@ -80,7 +80,7 @@ def shape() -> Shape:
     ]  # fmt: skip
     more: dict[str, dict[str, Any]] = {
         "sales": {"keyed_step": "count", "keyed_by": ("item",), "steps": ("shop.py:12: items.groupBy",)},
-        "priced": {"joined": LogId("prices"), "keyed_step": "timedJoin"},
+        "priced": {"joined": (LogId("prices"),), "keyed_step": "timedJoin"},
     }
     regions = tuple(
         RegionLogs(

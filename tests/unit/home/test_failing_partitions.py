@@ -126,7 +126,8 @@ def run(live: Live, load: float, monkeypatch: pytest.MonkeyPatch, transient: flo
     context = SimpleNamespace(home=home, topics=None, connection=None, session=None, clock=MovedClock())
     watch = Supervision(context=cast(Any, context), failures=Failures(), say=lambda text: None)
     watched = SupervisedRegion(cast(Any, live), watch)
-    watched._figures = cast(Any, SimpleNamespace(update=lambda progress: None))
+    watched._figures = cast(Any, SimpleNamespace(update=lambda progress, lag: None))
+    watched._lag = cast(Any, SimpleNamespace(update=dict))
     while live.starts < STARTS_MAX:
         live.start()
         watched.refresh()
