@@ -76,7 +76,7 @@ def test_progress_of_a_batch(keeps: bool, left: int) -> None:
     )  # fmt: skip
     watched = SupervisedBatch(region, Supervision(context=cast(Any, None), failures=failures, say=lambda line: None))
     for number in range(2):
-        epochs.append(SimpleNamespace(number=number, is_complete=False, saved=False, made_at_s=0.0))
+        epochs.append(SimpleNamespace(number=number, is_complete=False, saved=False, made_at_s=0.0, state=None))
         assert watched.has_input()
         epochs[-1].is_complete = True
         assert not watched.has_input()
