@@ -120,6 +120,33 @@ def test_copies_that_nobody_uses_are_deleted(cluster: Cluster, monkeypatch: pyte
     assert driver.of_task(names).load("0-aa/old.arrow").equals(ROWS)
 
 
+def test_folders_that_were_empty_for_long_are_deleted(cluster: Cluster) -> None:
+    """Each job of each epoch has one. An executor runs for weeks, and each look walks through all of them."""
+    driver, long_ago_s = cluster.driver("a"), time.time() - copies._UNUSED_S - 9
+    driver.add(written(driver, "0-aa/0-bb/old.arrow", "0-aa/1-bb/used.arrow"))
+    there = {path.name: path for path in (cluster.path / "one").rglob("*")}
+    for path in (there["old.arrow"], there["0-bb"], there["1-bb"]):
+        os.utime(path, (long_ago_s, long_ago_s))
+    written(driver, "1-aa/0-cc/new.arrow")
+    assert not there["old.arrow"].exists()
+    assert there["0-bb"].is_dir(), "it was not empty for long"
+    os.utime(there["0-bb"], (long_ago_s, long_ago_s))
+    written(driver, "2-aa/0-dd/newer.arrow")
+    assert not there["0-bb"].exists()
+    assert there["used.arrow"].exists()
+    assert driver.of_task(["0-aa/0-bb/old.arrow"]).load("0-aa/0-bb/old.arrow").equals(ROWS)
+
+
+def test_a_long_epoch_makes_room_for_its_own_files(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = cluster.driver("a")
+    monkeypatch.setattr(copies, "_MOST_PART", 0.0)
+    written(driver, "0-aa/first.arrow", "0-aa/second.arrow")
+    assert {path.name for path in (cluster.path / "one").rglob("*.arrow")} == {"first.arrow", "second.arrow"}
+    monkeypatch.setattr(copies, "_LOOK_S", 0.0)
+    written(driver, "0-aa/third.arrow")
+    assert {path.name for path in (cluster.path / "one").rglob("*.arrow")} == {"third.arrow"}
+
+
 def test_two_attempts_of_a_task_change_no_file_of_each_other(cluster: Cluster) -> None:
     """The first report counts. The epoch's files that nobody has reported are deleted after it."""
     driver = cluster.driver("a")
