@@ -207,9 +207,12 @@ class WrittenLoopFiles(SharedLoopFiles):
         self._written |= written.keys()
 
     def require(self, kept: Manifest, *, contents: bool) -> None:
-        """See LoopFiles. This compares sizes, once per process: tasks compare the contents of what they fetch."""
+        """See LoopFiles. This compares sizes, once per process: tasks compare the contents of what they fetch.
+
+        Each file is a request that is repeated by itself: one of thousands may fail.
+        """
         if contents:
-            self._data.check(kept, contents=False)
+            in_parallel([partial(self._data.check, {name: size}, contents=False) for name, size in kept.items()])
         self._known = {name: [*measured] for name, measured in kept.items()}
 
     def save(self, names: Iterable[str]) -> Manifest:

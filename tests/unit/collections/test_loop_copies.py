@@ -1,16 +1,20 @@
 """The files of an iteration on a cluster: each executor keeps copies, and only reported files count."""
 
 import os
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from pyarrow.fs import FileType
 
 from falkirk.errors import FalkirkError, HomeError, StoreError
-from falkirk.platform.data import DataPath
+from falkirk.platform.data import DataPath, Manifest
 from falkirk.platform.local_data import LocalData
+from falkirk.platform.object_data import ObjectData
 from falkirk.steps.batch.loop_files import LoopFiles, LoopFolders
 from falkirk.steps.differential import copies
 from falkirk.steps.differential import task as task_module
@@ -217,6 +221,30 @@ def received(reports: list[tuple[str, TaskId, dict[str, Measured]]]) -> dict[Tas
         sent = _Reports().addInPlace(sent, [each])
     assert _Reports().addInPlace(driver, sent) is driver
     return job.tasks
+
+
+class Unsteady:
+    """A client of an object store, which refuses the first request for each object."""
+
+    def __init__(self) -> None:
+        self._asked, self._lock = set[str](), threading.Lock()
+
+    def get_file_info(self, keys: list[str]) -> list[Any]:
+        with self._lock:
+            for key in keys:
+                if key not in self._asked:
+                    self._asked.add(key)
+                    raise OSError("AWS Error SLOW_DOWN: reduce your request rate")
+        return [SimpleNamespace(type=FileType.File, size=9) for _ in keys]
+
+
+def test_a_start_finds_many_files_though_single_requests_fail(tmp_path: Path) -> None:
+    """All sizes were one request, which began anew if it failed: the greater the state, the less a start succeeded."""
+    data = ObjectData(cast(Any, Unsteady()), "s3a", "shop/home")
+    files = LoopFolders(data, tmp_path, on_cluster=True).of("iterate-1")
+    kept: Manifest = {f"0-aa/{number}.arrow": [9, 1] for number in range(8)}
+    assert outcome(lambda: files.require(kept, contents=True)) is None
+    assert outcome(lambda: files.require({**kept, "0-aa/x.arrow": [8, 1]}, contents=True)) == "STATE_DAMAGED"
 
 
 def test_reports_of_other_jobs_are_dropped() -> None:
