@@ -223,6 +223,19 @@ def received(reports: list[tuple[str, TaskId, dict[str, Measured]]]) -> dict[Tas
     return job.tasks
 
 
+def test_a_folder_that_the_next_run_has_begun_is_listed_again(cluster: Cluster) -> None:
+    """A run that is over may still look for candidates. Then it deletes nothing, and the folder is not complete yet."""
+    driver = cluster.driver("a")
+    driver.sweep(driver.candidates(), set())
+    driver.begin("1-bb")
+    first = written(driver, "1-bb/x_1.arrow")
+    driver.candidates()  # of the former run, which finds that it is over
+    driver.add(first)
+    written(driver, "1-bb/x_2.arrow")  # by an attempt that then fails
+    driver.sweep(driver.candidates(), set(first))
+    assert cluster.there() == set(first)
+
+
 class Unsteady:
     """A client of an object store, which refuses the first request for each object."""
 
