@@ -30,6 +30,8 @@ _MOST_PART = 0.5
 _UNUSED_S = 3600.0
 #: In a long epoch, a process looks again after this time whether the copies take too much space.
 _LOOK_S = 30.0
+#: A file is fetched this often at most for one reading.
+_FETCHES = 3
 #: For each place of data, the folder of the epoch in which this process has last deleted copies, and when.
 _looked_at = dict[DataPath, tuple[str, float]]()
 
@@ -45,13 +47,21 @@ class CopiedFiles(TaskFiles):
     known: Mapping[str, Measured]
 
     def load(self, name: str) -> pa.Table:
-        """See TaskFiles. It fetches the file if the executor has no copy, or a damaged one."""
+        """See TaskFiles. It fetches the file if the executor has no copy, or a damaged one.
+
+        Meanwhile another worker may make room, or Spark may delete the folder of an executor that ends. The object is
+        not damaged then, which would end the batch.
+        """
         copy = self._copies() / name
-        try:
-            os.utime(copy)  # for `_make_room`, which may have deleted it
-            return load_run(copy)
-        except (FileNotFoundError, HomeError):
-            self._fetch(name, copy)
+        for fetches in range(_FETCHES):
+            with suppress(FileNotFoundError, HomeError):
+                os.utime(copy)  # for `_make_room`, which may have deleted it
+                return load_run(copy)
+            try:
+                self._fetch(name, copy)
+            except HomeError:
+                if fetches == _FETCHES - 1:
+                    raise
         return load_run(copy)
 
     def _fetch(self, name: str, copy: Path) -> None:
@@ -81,14 +91,15 @@ def _make_room(copies: Path) -> None:
     """Delete copies that were not used for long, and older ones than others if all take too much space.
 
     Another worker may map one of them meanwhile, and keeps it as long. One that is missing is fetched again. Each job
-    has a folder, so folders that were empty for long are deleted, too.
+    has a folder, so folders that were empty for long are deleted, too. Other workers write files that begin with a dot.
     """
     long_ago_s, found = time.time() - _UNUSED_S, []
     for folder, _, names in os.walk(copies, topdown=False):
         for name in names:
             with suppress(FileNotFoundError):
                 status = os.stat(os.path.join(folder, name))
-                found.append((status.st_mtime, status.st_size, os.path.join(folder, name)))
+                if not name.startswith(".") or status.st_mtime < long_ago_s:
+                    found.append((status.st_mtime, status.st_size, os.path.join(folder, name)))
         with suppress(OSError):  # it is not empty, or another worker has deleted it
             if folder != str(copies) and os.stat(folder).st_mtime < long_ago_s:
                 os.rmdir(folder)

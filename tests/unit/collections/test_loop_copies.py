@@ -13,6 +13,7 @@ from pyarrow.fs import FileType
 
 from falkirk.errors import FalkirkError, HomeError, StoreError
 from falkirk.platform.data import DataPath, Manifest
+from falkirk.platform.durable import damaged
 from falkirk.platform.local_data import LocalData
 from falkirk.platform.object_data import ObjectData
 from falkirk.steps.batch.loop_files import LoopFiles, LoopFolders
@@ -149,6 +150,43 @@ def test_a_long_epoch_makes_room_for_its_own_files(cluster: Cluster, monkeypatch
     monkeypatch.setattr(copies, "_LOOK_S", 0.0)
     written(driver, "0-aa/third.arrow")
     assert {path.name for path in (cluster.path / "one").rglob("*.arrow")} == {"third.arrow"}
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_copy_that_others_delete_meanwhile_is_no_damage(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_whole: bool
+) -> None:
+    """Another worker makes room, or the executor ends. The error would end the batch, and ask for a rollback."""
+    driver, real, fetched = cluster.driver("a"), LocalData.copy_to, list[bool]()
+    driver.add(written(driver, "0-aa/x.arrow"))
+    cluster.on("two")
+
+    def copy_to(self: LocalData, file: Path, size: int, checksum: int | None) -> None:
+        fetched.append(is_whole)
+        if len(fetched) > 1 or is_whole:
+            real(self, file, size, checksum)
+        if len(fetched) == 1:
+            file.unlink(missing_ok=True)
+            if not is_whole:  # its temporary file was deleted
+                raise damaged("a file is missing.", self)
+
+    monkeypatch.setattr(LocalData, "copy_to", copy_to)
+    assert driver.of_task(["0-aa/x.arrow"]).load("0-aa/x.arrow").equals(ROWS)
+    assert len(fetched) == 2
+
+
+def test_a_file_that_another_worker_is_writing_stays(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = cluster.driver("a")
+    driver.add(written(driver, "0-aa/x.arrow"))
+    (copy,) = (cluster.path / "one").rglob("x.arrow")
+    fetching, left = copy.with_name(".y.arrow.7.7"), copy.with_name(".z.arrow.8.8")
+    for path in (fetching, left):
+        path.write_bytes(b"a part")
+    os.utime(fetching, (time.time() - 60, time.time() - 60))  # the next part is slow
+    os.utime(left, (time.time() - copies._UNUSED_S - 9,) * 2)
+    monkeypatch.setattr(copies, "_MOST_PART", 0.0)
+    written(driver, "1-aa/next.arrow")
+    assert [path.exists() for path in (copy, fetching, left)] == [False, True, False]
 
 
 def test_two_attempts_of_a_task_change_no_file_of_each_other(cluster: Cluster) -> None:
