@@ -232,6 +232,26 @@ def test_a_second_attempt_of_a_task_overwrites_no_object(cluster: Cluster, monke
     assert attempt(1, 2).keys() == attempt(2, 1).keys(), "the mechanism is off"
 
 
+def test_rows_that_a_task_stores_twice_for_one_time_are_in_two_files(cluster: Cluster) -> None:
+    """Rows that arrive for a later round, and an operator's own results for it: they may be equally many."""
+    schema = pa.schema([("n", pa.int64()), (DIFFERENCE, pa.int64())])
+    driver, told = cluster.driver("a"), dict[TaskId, dict[str, Measured]]()
+    reporter: Any = told.__setitem__
+    task = Task(
+        holder="r", operator=None, now=(), inputs=(schema,), output=schema, arrives=True, files={},
+        place=driver.of_task(()), folder="0-aa/0-bb", partitions=1,
+        readers=(LaterReader(holder="r", port=0, names=("n",)),), emits=False, report=reporter,
+    )  # fmt: skip
+    worker = Worker(task, 0)
+    worker.defer("deferred0", (), pa.table({"n": [5, 6]}))
+    batch = pa.RecordBatch.from_pydict({"n": [1, 2], DIFFERENCE: [1, 1]}, schema=schema)
+    assert len(list(worker.work(iter([batch])))) == 1
+    report = told["r", 0]
+    driver.add(report)
+    found = [n for name in report for n in driver.of_task(report).load(name).column("n").to_pylist()]
+    assert sorted(found) == [1, 2, 5, 6]
+
+
 def test_a_start_deletes_what_a_former_owner_writes_late(cluster: Cluster) -> None:
     former = cluster.driver("a")
     former.begin("0-aa")
