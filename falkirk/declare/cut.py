@@ -110,7 +110,8 @@ def at_most(records: int, first: Positions, ends: Positions) -> Positions:
     """Return positions that cover `records` records, or all if there are fewer.
 
     Each log and partition contributes in proportion to its waiting records, so that none falls behind. Each that has
-    records contributes at least one, if that is possible: without any it could count as idle (`steps/batch/idle.py`).
+    records contributes at least one: without any it could count as idle (`steps/batch/idle.py`). If there are more of
+    them than `records`, they take turns.
     """
     left = records_between(first, ends)
     if left <= records:
@@ -120,14 +121,19 @@ def at_most(records: int, first: Positions, ends: Positions) -> Positions:
         for log, partitions in sorted(ends.items())
         for partition, end in sorted(partitions.items())
     }
-    count = sum(mine > 0 for mine in waiting.values())
-    least = 1 if records >= count else 0
-    left, records = left - least * count, records - least * count
+    turns = [place for place, mine in waiting.items() if mine > 0]
+    if records < len(turns):
+        # Each epoch takes this many records, so the sum of the positions moves by as many from epoch to epoch.
+        begin = sum(first[log].get(partition, 0) for log, partition in turns) % len(turns)
+        turns = [*turns[begin:], *turns[:begin]][:records]
+    certain = set(turns)
+    left, records = left - len(certain), records - len(certain)
     taken: Positions = {log: {} for log in sorted(ends)}
     for (log, partition), mine in waiting.items():
-        more = mine - least if mine else 0
+        least = int((log, partition) in certain)
+        more = mine - least
         share = -(-records * more // left) if left else 0  # rounded up, so the last gets exactly the rest
-        taken[log][partition] = Offset(first[log].get(partition, 0) + mine - more + share)
+        taken[log][partition] = Offset(first[log].get(partition, 0) + least + share)
         left, records = left - more, records - share
     return taken
 

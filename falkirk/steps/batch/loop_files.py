@@ -190,8 +190,8 @@ class WrittenLoopFiles(SharedLoopFiles):
         super().__init__(data, folder, confirm)
         #: The files that tasks of this epoch may read.
         self._known = dict[str, Measured]()
-        #: The folders of epochs of this process that it has not listed since.
-        self._begun = set[str]()
+        #: The folders of epochs of this process that were not listed before a sweep since; and those that now are.
+        self._begun, self._found = set[str](), set[str]()
 
     def begin(self, name: str) -> None:
         """See FlowFiles."""
@@ -207,9 +207,12 @@ class WrittenLoopFiles(SharedLoopFiles):
         self._written |= written.keys()
 
     def require(self, kept: Manifest, *, contents: bool) -> None:
-        """See LoopFiles. This compares sizes, once per process: tasks compare the contents of what they fetch."""
+        """See LoopFiles. This compares sizes, once per process: tasks compare the contents of what they fetch.
+
+        Each file is a request that is repeated by itself: one of thousands may fail.
+        """
         if contents:
-            self._data.check(kept, contents=False)
+            in_parallel([partial(self._data.check, {name: size}, contents=False) for name, size in kept.items()])
         self._known = {name: [*measured] for name, measured in kept.items()}
 
     def save(self, names: Iterable[str]) -> Manifest:
@@ -218,11 +221,17 @@ class WrittenLoopFiles(SharedLoopFiles):
 
     def candidates(self, *, only_own: bool = False) -> set[str]:
         """See LoopFiles. Attempts of tasks that failed have left files that nobody has reported."""
+        self._found.clear()
         for folder in sorted(self._begun):
             if (found := self._objects_in(folder)) is not None:
                 self._written |= found
-                self._begun.discard(folder)
+                self._found.add(folder)
         return super().candidates(only_own=only_own)
+
+    def sweep(self, candidates: set[str], keep: set[str]) -> None:
+        """See LoopFiles. Without a sweep, the next run may have begun one of the folders, so it is listed again."""
+        self._begun -= self._found
+        super().sweep(candidates, keep)
 
 
 def _has_size(path: Path, size: int) -> bool:

@@ -28,8 +28,12 @@ LOCAL_FOLDERS = "SPARK_LOCAL_DIRS"
 _MOST_PART = 0.5
 #: A copy that nobody has used for so long is deleted: most files of an epoch are merged into others.
 _UNUSED_S = 3600.0
-#: For each place of data, the folder of the epoch in which this process has last deleted copies.
-_looked_at = dict[DataPath, str]()
+#: In a long epoch, a process looks again after this time whether the copies take too much space.
+_LOOK_S = 30.0
+#: A file is fetched this often at most for one reading.
+_FETCHES = 3
+#: For each place of data, the folder of the epoch in which this process has last deleted copies, and when.
+_looked_at = dict[DataPath, tuple[str, float]]()
 
 
 @dataclass(frozen=True)
@@ -43,13 +47,21 @@ class CopiedFiles(TaskFiles):
     known: Mapping[str, Measured]
 
     def load(self, name: str) -> pa.Table:
-        """See TaskFiles. It fetches the file if the executor has no copy, or a damaged one."""
+        """See TaskFiles. It fetches the file if the executor has no copy, or a damaged one.
+
+        Meanwhile another worker may make room, or Spark may delete the folder of an executor that ends. The object is
+        not damaged then, which would end the batch.
+        """
         copy = self._copies() / name
-        try:
-            os.utime(copy)  # for `_make_room`, which may have deleted it
-            return load_run(copy)
-        except (FileNotFoundError, HomeError):
-            self._fetch(name, copy)
+        for fetches in range(_FETCHES):
+            with suppress(FileNotFoundError, HomeError):
+                os.utime(copy)  # for `_make_room`, which may have deleted it
+                return load_run(copy)
+            try:
+                self._fetch(name, copy)
+            except HomeError:
+                if fetches == _FETCHES - 1:
+                    raise
         return load_run(copy)
 
     def _fetch(self, name: str, copy: Path) -> None:
@@ -62,8 +74,10 @@ class CopiedFiles(TaskFiles):
     def store(self, name: str, rows: pa.Table) -> Measured:
         """See TaskFiles."""
         copy = self._copies() / name
-        if (epoch := name.partition("/")[0]) != _looked_at.get(self.data):
-            _looked_at[self.data] = epoch
+        epoch, now_s = name.partition("/")[0], time.monotonic()
+        before, at_s = _looked_at.get(self.data, ("", now_s))
+        if epoch != before or now_s - at_s >= _LOOK_S:
+            _looked_at[self.data] = epoch, now_s
             _make_room(self._copies())
         store(copy, rows)
         return [*(self.data / name).copy_from(copy)]
@@ -76,18 +90,23 @@ class CopiedFiles(TaskFiles):
 def _make_room(copies: Path) -> None:
     """Delete copies that were not used for long, and older ones than others if all take too much space.
 
-    Another worker may map one of them meanwhile, and keeps it as long. One that is missing is fetched again.
+    Another worker may map one of them meanwhile, and keeps it as long. One that is missing is fetched again. Each job
+    has a folder, so folders that were empty for long are deleted, too. Other workers write files that begin with a dot.
     """
-    found = []
-    for folder, _, names in os.walk(copies):
+    long_ago_s, found = time.time() - _UNUSED_S, []
+    for folder, _, names in os.walk(copies, topdown=False):
         for name in names:
             with suppress(FileNotFoundError):
                 status = os.stat(os.path.join(folder, name))
-                found.append((status.st_mtime, status.st_size, os.path.join(folder, name)))
+                if not name.startswith(".") or status.st_mtime < long_ago_s:
+                    found.append((status.st_mtime, status.st_size, os.path.join(folder, name)))
+        with suppress(OSError):  # it is not empty, or another worker has deleted it
+            if folder != str(copies) and os.stat(folder).st_mtime < long_ago_s:
+                os.rmdir(folder)
     total = sum(size for _, size, _ in found)
     most = _MOST_PART * (total + shutil.disk_usage(copies.parent).free)
     for used_s, size, path in sorted(found):
-        if total <= most and used_s > time.time() - _UNUSED_S:
+        if total <= most and used_s > long_ago_s:
             return
         with suppress(FileNotFoundError):
             os.unlink(path)

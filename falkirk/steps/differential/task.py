@@ -315,9 +315,11 @@ class Worker:
         self._written[name] = self._task.place.store(name, rows)
 
     def _named(self, holder: str, what: str, rows: pa.Table, time: LoopTime = (), dropped: int = 0) -> str:
+        # An operator that reads its own results stores them beside rows that arrived for the same time.
+        attempt = f"{self._attempt}{len(self._written)}"
         name = FileName(
-            holder=holder, what=what, time=time, partition=self._partition, attempt=self._attempt,
-            rows=rows.num_rows, residue=dropped,
+            holder=holder, what=what, time=time, partition=self._partition, attempt=attempt, rows=rows.num_rows,
+            residue=dropped,
         )  # fmt: skip
         return f"{self._task.folder}/{name}"
 

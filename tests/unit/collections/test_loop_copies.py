@@ -1,16 +1,21 @@
 """The files of an iteration on a cluster: each executor keeps copies, and only reported files count."""
 
 import os
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from pyarrow.fs import FileType
 
 from falkirk.errors import FalkirkError, HomeError, StoreError
-from falkirk.platform.data import DataPath
+from falkirk.platform.data import DataPath, Manifest
+from falkirk.platform.durable import damaged
 from falkirk.platform.local_data import LocalData
+from falkirk.platform.object_data import ObjectData
 from falkirk.steps.batch.loop_files import LoopFiles, LoopFolders
 from falkirk.steps.differential import copies
 from falkirk.steps.differential import task as task_module
@@ -120,6 +125,70 @@ def test_copies_that_nobody_uses_are_deleted(cluster: Cluster, monkeypatch: pyte
     assert driver.of_task(names).load("0-aa/old.arrow").equals(ROWS)
 
 
+def test_folders_that_were_empty_for_long_are_deleted(cluster: Cluster) -> None:
+    """Each job of each epoch has one. An executor runs for weeks, and each look walks through all of them."""
+    driver, long_ago_s = cluster.driver("a"), time.time() - copies._UNUSED_S - 9
+    driver.add(written(driver, "0-aa/0-bb/old.arrow", "0-aa/1-bb/used.arrow"))
+    there = {path.name: path for path in (cluster.path / "one").rglob("*")}
+    for path in (there["old.arrow"], there["0-bb"], there["1-bb"]):
+        os.utime(path, (long_ago_s, long_ago_s))
+    written(driver, "1-aa/0-cc/new.arrow")
+    assert not there["old.arrow"].exists()
+    assert there["0-bb"].is_dir(), "it was not empty for long"
+    os.utime(there["0-bb"], (long_ago_s, long_ago_s))
+    written(driver, "2-aa/0-dd/newer.arrow")
+    assert not there["0-bb"].exists()
+    assert there["used.arrow"].exists()
+    assert driver.of_task(["0-aa/0-bb/old.arrow"]).load("0-aa/0-bb/old.arrow").equals(ROWS)
+
+
+def test_a_long_epoch_makes_room_for_its_own_files(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = cluster.driver("a")
+    monkeypatch.setattr(copies, "_MOST_PART", 0.0)
+    written(driver, "0-aa/first.arrow", "0-aa/second.arrow")
+    assert {path.name for path in (cluster.path / "one").rglob("*.arrow")} == {"first.arrow", "second.arrow"}
+    monkeypatch.setattr(copies, "_LOOK_S", 0.0)
+    written(driver, "0-aa/third.arrow")
+    assert {path.name for path in (cluster.path / "one").rglob("*.arrow")} == {"third.arrow"}
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_copy_that_others_delete_meanwhile_is_no_damage(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_whole: bool
+) -> None:
+    """Another worker makes room, or the executor ends. The error would end the batch, and ask for a rollback."""
+    driver, real, fetched = cluster.driver("a"), LocalData.copy_to, list[bool]()
+    driver.add(written(driver, "0-aa/x.arrow"))
+    cluster.on("two")
+
+    def copy_to(self: LocalData, file: Path, size: int, checksum: int | None) -> None:
+        fetched.append(is_whole)
+        if len(fetched) > 1 or is_whole:
+            real(self, file, size, checksum)
+        if len(fetched) == 1:
+            file.unlink(missing_ok=True)
+            if not is_whole:  # its temporary file was deleted
+                raise damaged("a file is missing.", self)
+
+    monkeypatch.setattr(LocalData, "copy_to", copy_to)
+    assert driver.of_task(["0-aa/x.arrow"]).load("0-aa/x.arrow").equals(ROWS)
+    assert len(fetched) == 2
+
+
+def test_a_file_that_another_worker_is_writing_stays(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = cluster.driver("a")
+    driver.add(written(driver, "0-aa/x.arrow"))
+    (copy,) = (cluster.path / "one").rglob("x.arrow")
+    fetching, left = copy.with_name(".y.arrow.7.7"), copy.with_name(".z.arrow.8.8")
+    for path in (fetching, left):
+        path.write_bytes(b"a part")
+    os.utime(fetching, (time.time() - 60, time.time() - 60))  # the next part is slow
+    os.utime(left, (time.time() - copies._UNUSED_S - 9,) * 2)
+    monkeypatch.setattr(copies, "_MOST_PART", 0.0)
+    written(driver, "1-aa/next.arrow")
+    assert [path.exists() for path in (copy, fetching, left)] == [False, True, False]
+
+
 def test_two_attempts_of_a_task_change_no_file_of_each_other(cluster: Cluster) -> None:
     """The first report counts. The epoch's files that nobody has reported are deleted after it."""
     driver = cluster.driver("a")
@@ -163,6 +232,26 @@ def test_a_second_attempt_of_a_task_overwrites_no_object(cluster: Cluster, monke
     assert attempt(1, 2).keys() == attempt(2, 1).keys(), "the mechanism is off"
 
 
+def test_rows_that_a_task_stores_twice_for_one_time_are_in_two_files(cluster: Cluster) -> None:
+    """Rows that arrive for a later round, and an operator's own results for it: they may be equally many."""
+    schema = pa.schema([("n", pa.int64()), (DIFFERENCE, pa.int64())])
+    driver, told = cluster.driver("a"), dict[TaskId, dict[str, Measured]]()
+    reporter: Any = told.__setitem__
+    task = Task(
+        holder="r", operator=None, now=(), inputs=(schema,), output=schema, arrives=True, files={},
+        place=driver.of_task(()), folder="0-aa/0-bb", partitions=1,
+        readers=(LaterReader(holder="r", port=0, names=("n",)),), emits=False, report=reporter,
+    )  # fmt: skip
+    worker = Worker(task, 0)
+    worker.defer("deferred0", (), pa.table({"n": [5, 6]}))
+    batch = pa.RecordBatch.from_pydict({"n": [1, 2], DIFFERENCE: [1, 1]}, schema=schema)
+    assert len(list(worker.work(iter([batch])))) == 1
+    report = told["r", 0]
+    driver.add(report)
+    found = [n for name in report for n in driver.of_task(report).load(name).column("n").to_pylist()]
+    assert sorted(found) == [1, 2, 5, 6]
+
+
 def test_a_start_deletes_what_a_former_owner_writes_late(cluster: Cluster) -> None:
     former = cluster.driver("a")
     former.begin("0-aa")
@@ -190,6 +279,43 @@ def received(reports: list[tuple[str, TaskId, dict[str, Measured]]]) -> dict[Tas
         sent = _Reports().addInPlace(sent, [each])
     assert _Reports().addInPlace(driver, sent) is driver
     return job.tasks
+
+
+def test_a_folder_that_the_next_run_has_begun_is_listed_again(cluster: Cluster) -> None:
+    """A run that is over may still look for candidates. Then it deletes nothing, and the folder is not complete yet."""
+    driver = cluster.driver("a")
+    driver.sweep(driver.candidates(), set())
+    driver.begin("1-bb")
+    first = written(driver, "1-bb/x_1.arrow")
+    driver.candidates()  # of the former run, which finds that it is over
+    driver.add(first)
+    written(driver, "1-bb/x_2.arrow")  # by an attempt that then fails
+    driver.sweep(driver.candidates(), set(first))
+    assert cluster.there() == set(first)
+
+
+class Unsteady:
+    """A client of an object store, which refuses the first request for each object."""
+
+    def __init__(self) -> None:
+        self._asked, self._lock = set[str](), threading.Lock()
+
+    def get_file_info(self, keys: list[str]) -> list[Any]:
+        with self._lock:
+            for key in keys:
+                if key not in self._asked:
+                    self._asked.add(key)
+                    raise OSError("AWS Error SLOW_DOWN: reduce your request rate")
+        return [SimpleNamespace(type=FileType.File, size=9) for _ in keys]
+
+
+def test_a_start_finds_many_files_though_single_requests_fail(tmp_path: Path) -> None:
+    """All sizes were one request, which began anew if it failed: the greater the state, the less a start succeeded."""
+    data = ObjectData(cast(Any, Unsteady()), "s3a", "shop/home")
+    files = LoopFolders(data, tmp_path, on_cluster=True).of("iterate-1")
+    kept: Manifest = {f"0-aa/{number}.arrow": [9, 1] for number in range(8)}
+    assert outcome(lambda: files.require(kept, contents=True)) is None
+    assert outcome(lambda: files.require({**kept, "0-aa/x.arrow": [8, 1]}, contents=True)) == "STATE_DAMAGED"
 
 
 def test_reports_of_other_jobs_are_dropped() -> None:

@@ -33,3 +33,19 @@ def test_each_partition_contributes_no_more_than_it_has() -> None:
         assert all(0 <= its <= mine for mine, its in every)
         if records >= sum(mine > 0 for mine, _ in every):
             assert all(its for mine, its in every if mine)
+
+
+def test_more_partitions_than_records_take_turns() -> None:
+    """The first ones contributed to each epoch. The others waited as long as these had records, and counted as idle."""
+    first: Positions = {A: dict.fromkeys(range(7), Offset(0)), B: {0: Offset(100), 1: Offset(3)}}
+    ends: Positions = {A: dict.fromkeys(range(7), Offset(50)), B: {0: Offset(150), 1: Offset(53)}}
+    places = {(log, partition) for log in first for partition in first[log]}
+    for records in (1, 2, 3, 5, 8):
+        at, epochs = first, -(-len(places) // records)
+        served = set[tuple[LogId, int]]()
+        for _ in range(epochs):
+            to = at_most(records, at, ends)
+            assert records_between(at, to) == records
+            served |= {(log, p) for log, p in places if to[log][p] > at[log][p]}
+            at = to
+        assert served == places, f"each within {epochs} epochs of {records}"

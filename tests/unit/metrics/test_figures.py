@@ -249,6 +249,9 @@ def test_the_size_of_a_saved_state(*, is_result: bool) -> None:
     log = Folders({} if is_result else {"2-state/loop.json": json.dumps(notes["loop"])})
     states = States(None, SimpleNamespace(notes=("loop",)), log, None)  # type: ignore[arg-type]
     assert states.size_bytes(of) == (500 if is_result else 60 + 7 + 30 + 4)
+    for damaged in ("", '{"files": {"a": [3', "[]", '{"files": []}', '{"files": {"a": 3}}'):
+        log.texts["2-state/loop.json"] = damaged
+        assert states.size_bytes(of) == (500 if is_result else None), "a metric ends no host"
     log.texts.clear()
     assert states.size_bytes(of) == (500 if is_result else None)  # deleted meanwhile
 

@@ -55,15 +55,19 @@ class States:
         return {**rows, **{slot: _note(path, slot).read_text() for slot in self._batch.notes}}
 
     def size_bytes(self, epoch: Epoch) -> int | None:
-        """Return the size of all files of the saved state after a complete epoch; None: it was deleted meanwhile."""
+        """Return the size of all files of the saved state after a complete epoch.
+
+        None: it was deleted meanwhile, or it can't be read, which the batch reports itself. Raises: StoreError.
+        """
         is_result = epoch.state == epoch.folder
         files = epoch.files if is_result else epoch.state_files
         sizes = [size for path, (size, *_) in files.items() if not is_hidden(path)]  # no dead letters
         for slot in () if is_result else self._batch.notes:
-            note = self._noted.get((slot, str(epoch.state))) or self._note_of(slot, str(epoch.state))
-            if note is None:
+            try:  # the text is damaged, or no text at all
+                note = self._noted.get((slot, str(epoch.state))) or self._note_of(slot, str(epoch.state))
+                sizes += [int(size) for size, *_ in json.loads(note or "").get("files", {}).values()]
+            except (ValueError, TypeError, AttributeError):
                 return None
-            sizes += [size for size, *_ in json.loads(note).get("files", {}).values()]
         return sum(sizes)
 
     def after(self, kept: BatchState, folder: str) -> BatchState:
