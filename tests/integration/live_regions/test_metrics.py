@@ -54,6 +54,7 @@ def test_prometheus_sees_the_records_of_a_region_and_their_latency(
             await_one(query, lambda: scraped()["falkirk_sink_records_total"] == 9, "all results")
             settle(query)
             await_one(query, lambda: scraped()["falkirk_source_records_total"] == 9, "a checkpoint of all input")
+            await_one(query, lambda: scraped()["falkirk_source_lag_records"] == 0, "a look after all input was read")
             found = scraped()
             assert urllib.request.urlopen(f"{server.url}/ready").status == 200
         finally:
