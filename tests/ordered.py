@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Row
 
 import falkirk as fk
-from tests import versioned
+from tests import timed_streams, versioned
 
 DELAY_S = versioned.DELAYS_S["orders"]
 SCHEMA = "id STRING, at TIMESTAMP, n INT"
@@ -52,11 +52,11 @@ class Expected:
     letters: Counter[tuple[str, int]] = field(default_factory=Counter)
 
 
-def expected(partitions: versioned.Records) -> Expected:
+def expected(partitions: timed_streams.Records) -> Expected:
     """Return the results, sorted. The last record of each partition is left out by the steps."""
-    found, fits = Expected(), versioned.Versioned()
-    records = [*versioned.fitting("orders", partitions, fits)]
-    found.letters.update(("late" if reason == "late" else "unfit", n) for (_, n), reason in fits.letters.items())
+    found, letters = Expected(), timed_streams.Letters()
+    records = [*timed_streams.fitting("orders", partitions, DELAY_S, letters)]
+    found.letters.update(("late" if reason == "late" else "unfit", n) for (_, n), reason in letters.items())
     states: dict[str | None, Row | None] = {}
     for _, record in sorted(records, key=lambda each: (datetime.fromisoformat(each[1]["at"]), each[0])):
         name = record["id"]
@@ -73,7 +73,7 @@ def expected(partitions: versioned.Records) -> Expected:
 
 def drawn(seed: int, count: int, *, ids: int = 5) -> dict[int, list[dict[str, Any]]]:
     """Return random records of each partition, with the last ones. A key is in all partitions."""
-    records, last = versioned.drawn(seed, count, ids=ids)["orders"], versioned.ends(count)
+    records, last = versioned.drawn(seed, count, ids=ids)["orders"], timed_streams.ends(count)
     return {partition: [*mine, *last[partition]] for partition, mine in records.items()}
 
 

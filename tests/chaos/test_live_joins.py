@@ -5,33 +5,19 @@ greatest stamp of a channel, which is right for every other live region, loses r
 time, so they run with FALKIRK_STRIKES alone.
 """
 
-import json
 import os
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from falkirk.spark_setup.broker import Broker
 from tests import joined
-from tests.chaos.harness import Load
 from tests.chaos.regions import RIGHT, running
-from tests.duplicates import BEGAN
+from tests.chaos.timed_loads import Side, end_times
 
 pytestmark = pytest.mark.skipif(
     "FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone"
 )
-
-
-class Side(Load):
-    """Records with times that go back by up to nine seconds. An id is in several partitions."""
-
-    def record(self, number: int) -> tuple[str | None, dict[str, Any]]:
-        back_s = self._random.choice([0, 0, 0, 1, 3, 9])
-        at = BEGAN + timedelta(seconds=number / 10 - back_s)
-        return None, {"id": f"i{self._random.randrange(12)}", "at": at.isoformat(), "n": number + 1}
 
 
 @pytest.mark.parametrize("barrier", ["set", "greatest"])
@@ -43,7 +29,7 @@ def test_kill_9_of_everything(broker: Broker, home: Path, tag: str, barrier: str
             Side(broker.bootstrap, clicks, rate=50, seed=2) as right,
         ):
             suppressed = regions.strike(again=2, BARRIER=barrier)
-        _end(broker, {shown: left.sent, clicks: right.sent})
+        end_times(broker, {shown: left.sent, clicks: right.sent})
         due = joined.expected(regions.rows("shown"), regions.rows("clicks"))
         regions.settle({"seen": len(due.of("full"))} if barrier == "set" else {})
         regions.application.wait_next_commit()
@@ -57,13 +43,3 @@ def test_kill_9_of_everything(broker: Broker, home: Path, tag: str, barrier: str
         assert verdict == RIGHT
     else:
         assert verdict[1]["lost"], "the greatest stamp of a channel loses results"
-
-
-def _end(broker: Broker, sent: dict[str, int]) -> None:
-    """Move the times of all partitions far ahead."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    for topic, last in sent.items():
-        for partition, records in joined.ends(last).items():
-            for record in records:
-                producer.produce(topic, value=json.dumps(record), partition=partition)
-    assert producer.flush(60) == 0

@@ -4,7 +4,6 @@ A model in plain Python judges. Each result has a chain of all records of its ke
 all later ones. It costs minutes of CPU time, so it runs with FALKIRK_STRIKES alone.
 """
 
-import json
 import os
 from collections import Counter
 from datetime import timedelta
@@ -12,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from falkirk.spark_setup.broker import Broker
-from tests import ordered, versioned
+from tests import ordered
 from tests.chaos.harness import Load
 from tests.chaos.regions import running
+from tests.chaos.timed_loads import end_times
 from tests.duplicates import BEGAN
 
 pytestmark = pytest.mark.skipif(
@@ -39,7 +38,7 @@ def test_kill_9_of_everything(broker: Broker, home: Path, tag: str) -> None:
         topic = regions.topics["orders"]
         with Orders(broker.bootstrap, topic, rate=50, seed=1) as load:
             suppressed = regions.strike(again=3)
-        _end(broker, topic, load.sent)
+        end_times(broker, {topic: load.sent})
         due = ordered.expected(regions.rows("orders"))
         regions.settle({"chained": len(due.results)})
         regions.application.wait_next_commit()
@@ -50,12 +49,3 @@ def test_kill_9_of_everything(broker: Broker, home: Path, tag: str) -> None:
         f"{more.total()} more, {missing.total()} missing"
     )
     assert (found, letters) == (due.results, due.letters)
-
-
-def _end(broker: Broker, topic: str, last: int) -> None:
-    """Move the times of both partitions far ahead."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    for partition, records in versioned.ends(last).items():
-        for record in records:
-            producer.produce(topic, value=json.dumps(record), partition=partition)
-    assert producer.flush(60) == 0

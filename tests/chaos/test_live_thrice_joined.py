@@ -4,35 +4,27 @@ A model in plain Python judges. A barrier that compares the greatest stamp of a 
 minutes of CPU time, so they run with FALKIRK_STRIKES alone.
 """
 
-import json
 import os
 from collections import Counter
 from contextlib import ExitStack
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from falkirk.spark_setup.broker import Broker
 from tests import thrice_joined as model
-from tests.chaos.harness import Load
 from tests.chaos.regions import running
-from tests.duplicates import BEGAN
+from tests.chaos.timed_loads import Side, end_times
 
 pytestmark = pytest.mark.skipif(
     "FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone"
 )
 
 
-class Side(Load):
-    """Records with times that go back by up to nine seconds. An id is in several partitions."""
+class Slow(Side):
+    """Half as many records per second of event time."""
 
-    def record(self, number: int) -> tuple[str | None, dict[str, Any]]:
-        back_s = self._random.choice([0, 0, 0, 1, 3, 9])
-        at = BEGAN + timedelta(seconds=number / 5 - back_s)
-        return None, {"id": f"i{self._random.randrange(12)}", "at": at.isoformat(), "n": number + 1}
+    per_s = 5
 
 
 @pytest.mark.parametrize("barrier", ["set", "greatest"])
@@ -41,11 +33,11 @@ def test_kill_9_of_everything(broker: Broker, home: Path, tag: str, barrier: str
     with running(broker, home, tag, "thrice_joined.py", sources=names, names=["seen"]) as regions:
         with ExitStack() as stack:
             loads = {
-                name: stack.enter_context(Side(broker.bootstrap, regions.topics[name], rate=40, seed=seed))
+                name: stack.enter_context(Slow(broker.bootstrap, regions.topics[name], rate=40, seed=seed))
                 for seed, name in enumerate(names)
             }
             suppressed = regions.strike(again=2, BARRIER=barrier)
-        _end(broker, {regions.topics[name]: load.sent for name, load in loads.items()})
+        end_times(broker, {regions.topics[name]: load.sent for name, load in loads.items()})
         due = model.expected({name: regions.rows(name) for name in names}, *model.KINDS[0])
         regions.settle({"seen": len(due.results)} if barrier == "set" else {})
         regions.application.wait_next_commit()
@@ -63,13 +55,3 @@ def test_kill_9_of_everything(broker: Broker, home: Path, tag: str, barrier: str
         assert Counter(each["reason"] for each in letters) == Counter(due.letters.values())
     else:
         assert missing, "the greatest stamp of a channel loses results"
-
-
-def _end(broker: Broker, sent: dict[str, int]) -> None:
-    """Move the times of all partitions far ahead."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    for topic, last in sent.items():
-        for partition, records in model.ends(last).items():
-            for record in records:
-                producer.produce(topic, value=json.dumps(record), partition=partition)
-    assert producer.flush(60) == 0

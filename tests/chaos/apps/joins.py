@@ -1,14 +1,12 @@
 """The application that `test_live_joins.py` runs and kills. BARRIER=greatest compares greatest stamps, not sets."""
 
 import os
-from dataclasses import replace
 
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.runtime.spark.outputs import Outputs
-from falkirk.runtime.spark.rows import Barrier
 from tests import joined
+from tests.chaos.wrong_barrier import compare_greatest_stamps
 
 app = fk.App("joins")
 for name in ("shown", "clicks"):
@@ -25,10 +23,4 @@ def seen(shown: fk.Stream, clicks: fk.Stream) -> fk.Stream:
 app.sink("seen", seen, fk.Kafka(os.environ["SEEN"]))
 
 if os.environ.get("BARRIER") == "greatest":
-    right_barrier = Outputs.barrier
-
-    def wrong_barrier(self: Outputs, *arguments: object) -> Barrier:
-        found = right_barrier(self, *arguments)  # type: ignore[arg-type]
-        return replace(found, unsafe_main=None, unsafe_dead=None)
-
-    Outputs.barrier = wrong_barrier  # type: ignore[method-assign,assignment]
+    compare_greatest_stamps()

@@ -20,7 +20,7 @@ import falkirk as fk
 from falkirk.checker import Guarantee
 from falkirk.kafka_client.connection import Connection
 from falkirk.user_tools.commands.judge import LiveJudge, LiveVerdict
-from tests import duplicates, joined, versioned, windows
+from tests import duplicates, joined, timed_streams, versioned, windows
 from tests.integration.judged import changed
 from tests.integration.live import Wire
 
@@ -81,9 +81,9 @@ def cases(wire: Wire) -> dict[str, Case]:
     """Return the cases by name. Send their input."""
     clicks = duplicates.drawn(3, 300, ids=6)
     for partition, mine in clicks.items():  # the last record only moves time: steps after that get no record of it
-        mine += [{**last, "id": f"end{partition}"} for last in joined.ends(300)[partition]]
+        mine += [{**last, "id": f"end{partition}"} for last in timed_streams.ends(300)[partition]]
     both, priced_ = joined.drawn(5, 150, ids=12), versioned.drawn(5, 120)
-    for records, ends in ((both, joined.ends(150)), (priced_, versioned.ends(120))):
+    for records, ends in ((both, timed_streams.ends(150)), (priced_, timed_streams.ends(120))):
         for of in records.values():
             for partition, mine in of.items():
                 mine += ends[partition]

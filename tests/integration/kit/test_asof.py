@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.testing import ABORT, kit
-from tests import versioned
+from tests import timed_streams, versioned
 from tests.duplicates import BEGAN
 
 __all__ = ["kit"]
@@ -45,7 +45,7 @@ def application(how: str, tolerance_s: int | None) -> fk.App:
 )
 def test_the_results_are_those_of_the_model(kit: Any, how: str, tolerance_s: int | None, first: str) -> None:
     """Args: first: the stream that arrives first. A crash comes between its halves."""
-    drawn, (last,) = versioned.drawn(3, RECORDS), versioned.ends(RECORDS)[0]
+    drawn, (last,) = versioned.drawn(3, RECORDS), timed_streams.ends(RECORDS)[0]
     sent = {name: {0: [*partitions[0], *partitions[1], last]} for name, partitions in drawn.items()}
     due = versioned.expected(sent["orders"], sent["prices"], how, tolerance_s)
     t = kit(application(how, tolerance_s), at=AFTER)

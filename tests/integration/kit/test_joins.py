@@ -10,6 +10,7 @@ import pytest
 import falkirk as fk
 from falkirk.testing import ABORT, kit
 from tests import thrice_joined as model
+from tests import timed_streams
 from tests.duplicates import BEGAN
 
 __all__ = ["kit"]
@@ -39,7 +40,7 @@ def application(engine: Any, first: str, second: str) -> fk.App:
 )
 def test_the_results_are_those_of_the_model(kit: Any, engine: str, first: str, second: str) -> None:
     """A crash comes between the halves of the first stream."""
-    records, (last,) = model.drawn(3, RECORDS, ids=6), model.ends(RECORDS)[0]
+    records, (last,) = model.drawn(3, RECORDS, ids=6), timed_streams.ends(RECORDS)[0]
     sent = {name: {0: [*partitions[0], *partitions[1], last]} for name, partitions in records.items()}
     due = model.expected(sent, first, second)
     t = kit(application(engine, first, second), at=AFTER)

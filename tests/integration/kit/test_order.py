@@ -5,12 +5,13 @@ from typing import Any
 
 import falkirk as fk
 from falkirk.testing import ABORT, kit
-from tests import ordered, versioned
+from tests import ordered
+from tests.duplicates import BEGAN
 
 __all__ = ["kit"]
 RECORDS = 80
 #: The clock. No time of a record is ahead of it.
-AFTER = versioned.BEGAN + timedelta(days=2)
+AFTER = BEGAN + timedelta(days=2)
 NAMES = ("east", "west")
 
 

@@ -18,7 +18,7 @@ from falkirk.kafka_client.connection import Connection
 from falkirk.runtime.spark.rows import Barrier
 from falkirk.runtime.supervision.query import Query, run_here
 from falkirk.theory.channel import ReleasedTail
-from tests import versioned
+from tests import timed_streams, versioned
 from tests.duplicates import BEGAN
 from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint
@@ -60,7 +60,7 @@ def application(
 def drawn() -> dict[str, Records]:
     """The records of both streams, with the last ones."""
     records = versioned.drawn(5, RECORDS)
-    return {name: {p: [*r, *versioned.ends(RECORDS)[p]] for p, r in of.items()} for name, of in records.items()}
+    return {name: {p: [*r, *timed_streams.ends(RECORDS)[p]] for p, r in of.items()} for name, of in records.items()}
 
 
 def send(wire: Wire, topic: str, records: Records, part: int = 0, of: int = 1) -> None:
@@ -121,7 +121,7 @@ def test_two_timings_give_the_same_results_and_late_records(
     for name in names:
         assert found(wire, name) == wanted, name
     # A record without a key waits for no version.
-    last = [{"id": None, "at": at, "n": 1} for at in (versioned.END, BEGAN.isoformat())]
+    last = [{"id": None, "at": at, "n": 1} for at in (timed_streams.END, BEGAN.isoformat())]
     see_judged(spark, app, "later-out", wire, lambda: wire.send(f"later_orders-{wire.tag}", last), late=1)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.kafka_client.connection import Connection
 from falkirk.runtime.supervision.query import run_here
-from tests import joined
+from tests import joined, timed_streams
 from tests.duplicates import BEGAN
 from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one
@@ -96,7 +96,9 @@ def test_the_results_are_those_of_the_model_over_a_restart(
     for half in (0, 1):
         for name, partitions in records.items():
             for partition, mine in partitions.items():
-                more = mine[len(mine) // 2 :] + joined.ends(RECORDS)[partition] if half else mine[: len(mine) // 2]
+                more = (
+                    mine[len(mine) // 2 :] + timed_streams.ends(RECORDS)[partition] if half else mine[: len(mine) // 2]
+                )
                 wire.send(f"{name}-{wire.tag}", more, partition=partition)
                 sent[name].setdefault(partition, []).extend(more)
         due = joined.expected(sent["shown"], sent["clicks"], before_s=joined.WITHIN_S if how == "named" else 0)
@@ -118,6 +120,6 @@ def test_the_results_are_those_of_the_model_over_a_restart(
 
 def _send_last(wire: Wire) -> None:
     """Send a pair, and a record that is late."""
-    pair = {"id": "zz", "at": joined.END, "n": 1}
+    pair = {"id": "zz", "at": timed_streams.END, "n": 1}
     wire.send(f"shown-{wire.tag}", [pair, {**pair, "at": BEGAN.isoformat()}])
     wire.send(f"clicks-{wire.tag}", [pair])

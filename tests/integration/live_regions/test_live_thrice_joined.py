@@ -20,6 +20,7 @@ from falkirk.runtime.supervision.query import run_here
 from falkirk.theory.channel import ReleasedTail
 from falkirk.user_tools.commands.judge import LiveJudge
 from tests import thrice_joined as model
+from tests import timed_streams
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def run(wire: Wire, home: Path, engine: str, first: str, second: str, *, is_barr
     for half in (0, 1):
         for name, partitions in records.items():
             for partition, mine in partitions.items():
-                more = mine[len(mine) // 2 :] + model.ends(RECORDS)[partition] if half else mine[: len(mine) // 2]
+                more = (
+                    mine[len(mine) // 2 :] + timed_streams.ends(RECORDS)[partition] if half else mine[: len(mine) // 2]
+                )
                 wire.send(f"{name}-{wire.tag}", more, partition=partition)
                 sent[name].setdefault(partition, []).extend(more)
         due = model.expected(sent, first, second)
