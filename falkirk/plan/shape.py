@@ -146,13 +146,15 @@ def _logs(names: Iterable[str]) -> tuple[LogId, ...]:
 def _region_logs(content: dict[str, Any]) -> RegionLogs:
     keyed_by = content.get("keyed_by")
     keyed = None if keyed_by is None else tuple(map(str, keyed_by))
-    steps, others = tuple(content.get("steps", ())), _logs(content.get("others", ()))
-    views, chain = _logs(content.get("views", ())), tuple(content.get("chain", ()))
     # Earlier versions had one join at most, and wrote its right source, or null.
     joined = content.get("joined") or ()
-    right = _logs((joined,) if isinstance(joined, str) else joined)
-    logs = {"others": others, "views": views, "joined": right}
-    return RegionLogs(**{**content, **logs, "keyed_by": keyed, "steps": steps, "chain": chain})
+    logs = {
+        "joined": _logs((joined,) if isinstance(joined, str) else joined),
+        "others": _logs(content.get("others", ())),
+        "views": _logs(content.get("views", ())),
+    }
+    texts = {name: tuple(content.get(name, ())) for name in ("steps", "chain")}
+    return RegionLogs(**{**content, **logs, **texts, "keyed_by": keyed})
 
 
 def _batch_logs(content: dict[str, Any]) -> BatchLogs:

@@ -48,10 +48,8 @@ class SupervisedRegion(Supervised):
         super().__init__(live.region.name, live.region.where, watch)
         self._missing, self._are_loading, self._waits = missing, are_loading, False
         self.live, self._figures = live, LiveFigures(live)
-        self._measurements, self._lag = (
-            RegionMeasurements(live, watch.context, watch.launch),
-            SourceLag(live, watch.context),
-        )
+        self._measurements = RegionMeasurements(live, watch.context, watch.launch)
+        self._lag = SourceLag(live, watch.context)
         #: The cause of the last failure, until it is counted.
         self._cause = Cause.OWN
         self._opening: Opening | None = None

@@ -32,8 +32,6 @@ _PAIRED = "__falkirk_paired"
 _OF_LEFT, _OF_RIGHT = "__falkirk_limit_left", "__falkirk_limit_right"
 #: A left row, or a right one; the newest right row that is not later; the time of the next one.
 _RECORD, _VERSION, _NEWEST, _NEXT = "__falkirk_record", "__falkirk_version", "__falkirk_newest", "__falkirk_next"
-
-
 #: The fields of a stamp that are the place of its row.
 _PLACE = ("source", "partition", "offset", "row")
 #: The stamps of the rows of a pair.

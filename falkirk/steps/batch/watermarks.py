@@ -83,21 +83,24 @@ def timed_rows(rows: DataFrame, watermark: Watermark, region: str, sources: Sequ
     greatest = F.greatest(F.max(F.when(fits, time)).over(so_far), F.col("__old_time"))
     columns = [F.col(f"`{c}`") for c in rows.columns if c not in (TIME, GREATEST)]
     result = F.struct(*columns, time.alias(TIME), greatest.alias(GREATEST))
-    letter = F.struct(F.lit(None).cast(StringType()).alias("key"), late_letter(rows, F.col("__reason"), region))
+    # The stamps of all rows tell who is idle, and reading the rows again would cost as much as the epoch itself.
+    stamp = [] if watermark.idle_us is None else [own]
+    letter = F.struct(F.lit(None).cast(StringType()).alias("key"), late_letter(rows, F.col("__reason"), region), *stamp)
     divided = judged.select(
         F.when(fits, F.lit("result")).otherwise(F.lit("letter")).alias(KIND),
         F.when(fits, result).alias("result"), F.when(~fits, letter).alias("letter"),
     )  # fmt: skip
-    schema = divided.schema["result"].dataType
-    assert isinstance(schema, StructType)
-    parts = call.split(divided, {"result": schema, "letter": LETTER_SCHEMA}, determined_by=rows)
-    call.reject(parts["letter"])
-    found = parts["result"]
+    kinds = {kind: divided.schema[kind].dataType for kind in ("result", "letter")}
+    parts = call.split(divided, kinds, determined_by=rows)  # type: ignore[arg-type]  # structs
+    found, rejected = parts["result"], parts["letter"]
+    call.reject(rejected.select(*LETTER_SCHEMA.names))
     newest = found.select(f"{STAMP}.source", f"{STAMP}.partition", F.col(GREATEST).alias("time"))
     after = before.unionByName(newest).groupBy("source", "partition").agg(F.max("time").alias("time"))
     partitions = None
     if watermark.idle_us is not None:
-        partitions = partitions_seen(call, rows, sources, watermark.idle_us)
+        partitions = partitions_seen(
+            call, found.select(STAMP).unionByName(rejected.select(STAMP)), sources, watermark.idle_us
+        )
         after = held_up_by_none(after, partitions)
     call.keep(slot, after)
     return found, Times(before=before, after=after, rows=found, slot=slot, partitions=partitions)

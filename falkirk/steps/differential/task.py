@@ -51,7 +51,7 @@ class FileName:
 
     Args: holder: its owner. what: `input0`, `input1` and `output` are runs of the traces of its inputs and its results;
         `deferred0`, `deferred1` and `due` wait for a time. time: for which rows wait. attempt: of the task that writes
-        it, so that no other task, and no other attempt of this one, has the same names. rows: their number. residue:
+        it. No other task has the same names, and no other attempt of this one. rows: their number. residue:
         of rows without a round.
     """
 

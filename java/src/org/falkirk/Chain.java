@@ -3,7 +3,6 @@ package org.falkirk;
 import java.util.Collections;
 import java.util.Iterator;
 import org.apache.spark.sql.Row;
-import org.apache.spark.sql.types.StructType;
 
 /**
  * Two keyed operators, one after the other, in one state partition: the second gets each result of the first one, after the
@@ -13,34 +12,11 @@ import org.apache.spark.sql.types.StructType;
  * that choose it. The first operator gives the results of a source partition in the order of their stamps. So the second
  * one gets its records as an operator alone would, and its results are in that order, too.
  */
-final class Chain implements Operator {
+final class Chain extends TwoOperators<Operator> {
   private static final long serialVersionUID = 1L;
 
-  private final Operator first;
-  private final RowSteps between;
-  private final Operator second;
-
   Chain(Operator first, RowSteps between, Operator second) {
-    this.first = second.usesTime() ? first.passingTime() : first;
-    this.between = between;
-    this.second = second;
-  }
-
-  @Override
-  public StructType results(StructType records) {
-    return second.results(between.columns());
-  }
-
-  @Override
-  public void open(StructType records, Tables tables) {
-    int place = first.size();
-    first.open(records, tables);
-    second.open(between.columns(), (name, key, value) -> tables.table(name + "_" + place, key, value));
-  }
-
-  @Override
-  public int size() {
-    return first.size() + second.size();
+    super(second.usesTime() ? first.passingTime() : first, between, second);
   }
 
   @Override

@@ -14,37 +14,19 @@ import org.apache.spark.sql.types.StructType;
  * of the other join's records, or those of the further source, each as one struct. After the results of the other join,
  * this one gets their watermark. So it keeps a row until no partner can come, and never finds a result late.
  */
-final class NextJoin implements TimedJoin {
+final class NextJoin extends TwoOperators<TimedJoin> implements TimedJoin {
   private static final long serialVersionUID = 1L;
   /** The columns of a record. */
   static final int FIRST = 0;
   static final int OTHER = 1;
 
-  private final TimedJoin first;
-  private final RowSteps between;
-  private final TimedJoin second;
-
   NextJoin(TimedJoin first, RowSteps between, TimedJoin second) {
-    this.first = first;
-    this.between = between;
-    this.second = second;
-  }
-
-  @Override
-  public StructType results(StructType records) {
-    return second.results(between.columns());
+    super(first, between, second);
   }
 
   @Override
   public void open(StructType records, Tables tables) {
-    int place = first.size();
-    first.open((StructType) records.apply(FIRST).dataType(), tables);
-    second.open(between.columns(), (name, key, value) -> tables.table(name + "_" + place, key, value));
-  }
-
-  @Override
-  public int size() {
-    return first.size() + second.size();
+    super.open((StructType) records.apply(FIRST).dataType(), tables);
   }
 
   @Override
