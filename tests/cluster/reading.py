@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 T = TypeVar("T")
 #: How long a look waits for records that are on their way.
@@ -20,29 +20,38 @@ class Reading(Generic[T]):
         settings = {"bootstrap.servers": bootstrap, "group.id": "reading", "enable.auto.commit": False}
         self._consumer = Consumer({**settings, "enable.partition.eof": True, "log_level": 0})
         partitions = self._consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        self._topic = topic
         self._consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-        #: The partitions with records that this object has not read yet, as far as the client knows.
-        self._unread = set(partitions)
+        #: The position after the last record or marker that this object has read, by partition.
+        self._positions = dict.fromkeys(partitions, 0)
         self._parse, self._found = parse, list[T]()
 
     def all(self) -> list[T]:
-        """Return what has been read, up to the present end of each partition. The caller does not change it."""
-        deadline_s, last = time.monotonic() + SILENCE_S, None
-        while True:
+        """Return what has been read, at least up to the end that each partition had when the call began.
+
+        The caller does not change the list.
+        """
+        deadline_s, last, ends = time.monotonic() + SILENCE_S, None, dict[int, int]()
+        # The ends are asked for once: under load, a client that waits until no partition has a next record waits forever.
+        while unread := {p for p, position in self._positions.items() if p not in ends or position < ends[p]}:
+            assert time.monotonic() < deadline_s, f"no end of partitions {unread} in {SILENCE_S} s: {last}"
+            for partition in unread - ends.keys():
+                try:
+                    ends[partition] = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), 10)[
+                        1
+                    ]
+                except KafkaException as error:
+                    last = error
             for message in self._consumer.consume(10_000, timeout=_LOOK_S):
                 error, partition = message.error(), message.partition()
-                if partition is None:
-                    last = error
-                elif error is None:
-                    self._unread.add(partition)
+                if error is None:
+                    self._positions[partition] = message.offset() + 1
                     self._found.append(self._parse(message.value() or b"{}"))
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    self._unread.discard(partition)
+                    self._positions[partition] = max(self._positions[partition], message.offset())
                 else:
                     last = error
-            if not self._unread:
-                return self._found
-            assert time.monotonic() < deadline_s, f"no end of partitions {self._unread} in {SILENCE_S} s: {last}"
+        return self._found
 
     def close(self) -> None:
         """Close the connection."""
