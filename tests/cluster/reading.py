@@ -32,7 +32,7 @@ class Reading(Generic[T]):
         The caller does not change the list.
         """
         deadline_s, last, ends = time.monotonic() + SILENCE_S, None, dict[int, int]()
-        # The ends are asked for once: under load, a client that waits until no partition has a next record waits forever.
+        # Each end is asked for once: a wait until no partition had a next record would never end under load.
         while unread := {p for p, position in self._positions.items() if p not in ends or position < ends[p]}:
             assert time.monotonic() < deadline_s, f"no end of partitions {unread} in {SILENCE_S} s: {last}"
             for partition in unread - ends.keys():
