@@ -66,7 +66,7 @@ def open_partitions(config: Mapping[str, Any], topic: str, bounds: OffsetBounds)
 def is_compacted(config: Mapping[str, Any], topic: str, timeout_s: float = 5.0) -> bool | None:
     """Return whether compaction removes records from the topic; None if the broker does not say in this time."""
     wanted = ConfigResource(ResourceType.TOPIC, str(topic))  # the client accepts no subclass of str here
-    client = AdminClient(dict(config))  # must live until the answer
+    client = AdminClient({"log_level": 0, **config})  # must live until the answer
     try:
         asked = client.describe_configs([wanted], request_timeout=timeout_s)
         settings = asked[wanted].result(timeout_s + 1)

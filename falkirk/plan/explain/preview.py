@@ -63,7 +63,7 @@ def preview(
     available = session.sparkContext.defaultParallelism if master else needed + SPARE_SLOTS
     return Shown(
         plan=plan, slots=slots, available=available, is_provided=master is None, home=home or app.home,
-        broker=None if connection is None else connection.bootstrap,
+        data=app.data, broker=None if connection is None else connection.bootstrap,
         notes=notes, objectives=objectives,
     )  # fmt: skip
 

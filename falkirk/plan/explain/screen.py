@@ -34,8 +34,9 @@ class Shown:
     Args:
         available: slots of the Spark application. is_provided: no Spark master is named, so `falkirk run` starts Spark
             on this machine with enough slots.
-        home: of the application. broker: its address, if one is named. objectives: sentences about the intervals that
-            regions choose to recover within a time.
+        home: the application's folder on this machine. data: the address of its home in an object store, if it has one.
+            broker: its address, if one is named. objectives: sentences about the intervals that regions choose to
+            recover within a time.
     """
 
     plan: Plan
@@ -43,6 +44,7 @@ class Shown:
     available: int
     is_provided: bool = False
     home: Path | None = None
+    data: str | None = None
     broker: str | None = None
     notes: tuple[str, ...] = ()
     objectives: tuple[str, ...] = ()
@@ -99,7 +101,9 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
 
 def _header(shown: Shown) -> str:
     parts = [f"application {shown.plan.application}"]
-    if shown.home is not None:
+    if shown.data is not None:
+        parts.append(f"home {shown.data} (checkpoints)")
+    elif shown.home is not None:
         parts.append(f"home {shown.home} (folder for checkpoints)")
     if shown.broker is not None:
         parts.append(f"broker {shown.broker}")

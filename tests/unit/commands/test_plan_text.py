@@ -65,6 +65,11 @@ def test_the_overview_is_the_one_of_the_tutorial() -> None:
     assert shown == on_page
 
 
+def test_the_overview_names_a_home_in_an_object_store() -> None:
+    shown = replace(planned(*regions()), data="s3a://company-data/website")
+    assert "application website · home s3a://company-data/website (checkpoints)" in text_of(shown.renderable())
+
+
 def test_a_result_that_waits_names_its_line_the_value_and_what_follows() -> None:
     first, last = regions()
     cause = Undetermined(operations=("Uuid",), processor="pairs", where=LINE, why=IN_KEY)
