@@ -175,7 +175,8 @@ def standalone(folder: Path, machines: Path) -> Iterator[str]:
     finally:
         for process in started:
             for child in psutil.Process(process.pid).children(recursive=True):
-                child.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):  # an executor may be ending
+                    child.kill()
             process.kill()
             process.wait()
 
