@@ -19,6 +19,9 @@ from tests.chaos.harness import LIGHT, START_S, Application, Load
 from tests.cluster.reading import Reading
 from tests.support import suspend_all, wait_until
 
+#: A JVM that stood still for longer than this takes its own executor for lost. Then its query may end, and nothing late
+#: comes.
+LONG = ("--conf", "spark.network.timeout=600s")
 _REFUSED = ("ProducerFencedException", "InvalidProducerEpochException")
 
 
@@ -61,7 +64,7 @@ def test_a_jvm_that_nobody_can_reach(broker: Broker, home: Path, tag: str, ids: 
     copy, counted = home.with_name("copy"), ("counts", "fenced")
     fenced = {"FENCED": "fenced", "INTERVAL": "3 seconds"}
     with (
-        counting(broker, home, tag, counted=counted, file=LANES, **fenced) as run,
+        counting(broker, home, tag, *LONG, counted=counted, file=LANES, **fenced) as run,
         Load(broker.bootstrap, run.events, rate=LIGHT) as load,
         _seen(run) as seen,
     ):
