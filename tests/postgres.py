@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import sqlalchemy as sql
 
-from tests.support import suspend, wait_until
+from tests.support import suspend, suspend_all, wait_until
 
 USER = "falkirk"
 
@@ -101,9 +101,9 @@ class Postgres:
         """Stop all processes of the server with SIGSTOP until the end of the block. Its sockets stay open."""
         assert self._server is not None
         main = psutil.Process(self._server.pid)
+        suspend(main)  # otherwise it would start others
         processes = [main, *main.children(recursive=True)]
-        for process in processes:
-            suspend(process)
+        suspend_all(processes)
         try:
             yield
         finally:

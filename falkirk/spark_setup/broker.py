@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import json
 import os
-import socket
 import subprocess
 import time
 import uuid
@@ -25,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 from falkirk.errors import MachineError
 from falkirk.errors.conditions.spark_setup import BROKER_NOT_STARTED, BROKER_NOT_STARTED_FORMAT
 from falkirk.platform import private, processes
+from falkirk.platform.free_ports import free_ports, is_free
 from falkirk.platform.stored import parse_json
 from falkirk.spark_setup.archive import options
 from falkirk.spark_setup.cache import cache_home
@@ -39,8 +39,8 @@ _ATTEMPTS = 3
 _POLL_S = 0.05
 #: Kafka's usual port.
 USUAL_PORT = 9092
-#: After kill -9, a JVM counts as dead while its threads still hold its ports; they are released within this time.
-_RELEASE_S = 2.0
+#: After kill -9, a JVM counts as dead while its threads still hold its ports. A busy machine needs this time.
+_RELEASE_S = 10.0
 #: Options of the JVM of a broker under measurement: short pauses and fast code.
 LONG_RUN = ("-Xms128m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 #: Options of a JVM that runs for minutes with little to do: one fast compiler, with room for as much code as two have.
@@ -125,7 +125,7 @@ def start(
                 return _launch(folder, ports, address, settings or {}, java_options, timeout_s)
             except MachineError:  # a port may have been taken meanwhile; other errors are final
                 # A broker that is slow has its ports and the lock of the data. The next call waits for it again.
-                if status(folder) is not None or (_is_free(ports[0]) and _is_free(ports[1])):
+                if status(folder) is not None or (is_free(ports[0]) and is_free(ports[1])):
                     raise
                 ports = _free_ports()
         return _launch(folder, ports, address, settings or {}, java_options, timeout_s)
@@ -178,7 +178,7 @@ def _former_ports(folder: Path) -> tuple[int, int] | None:
     if before is None:
         return None
     deadline = time.monotonic() + _RELEASE_S
-    while not (_is_free(before.port) and _is_free(before.controller_port)):
+    while not (is_free(before.port) and is_free(before.controller_port)):
         if time.monotonic() > deadline:
             return None
         time.sleep(_POLL_S)
@@ -283,17 +283,5 @@ def _properties(folder: Path, ports: tuple[int, int], address: str, settings: Ma
 
 def _free_ports(wanted: int = 0) -> tuple[int, int]:
     """Return a port for clients and one for the controller. Args: wanted: the one for clients, if it is free."""
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", wanted if wanted and _is_free(wanted) else 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+    client, controller = free_ports(2)
+    return wanted if wanted and is_free(wanted) else client, controller

@@ -179,7 +179,9 @@ def await_spans(collector: Collector) -> None:
     assert collector.steps(first) == ["session", "plan", "topics", "recovery"]
     outage, *_ = collector.spans("falkirk.outage")
     assert attributes(outage)["replaced_application"] is True
-    assert outage.start_time_unix_nano < second.end_time_unix_nano < outage.end_time_unix_nano + 1_000_000_000
+    # The first processor may run again, for a report, before the start of the others is over.
+    assert outage.start_time_unix_nano < second.end_time_unix_nano
+    assert second.start_time_unix_nano < outage.end_time_unix_nano
     assert min(checkpoints()) < outage.end_time_unix_nano
 
 

@@ -124,7 +124,7 @@ def test_clients_are_told_once_it_is_so_through_kills(broker: Broker, home: Path
         wait_until(lambda: "e" in _requests(wire, home), 30, "a request to wait")
     finally:
         assert application.stop() == 0, application.log()
-    assert waiting.told is not None or waiting.refusals["BEING_STOPPED"]
+    wait_until(lambda: waiting.told is not None or waiting.refusals["BEING_STOPPED"], 10, "its client to read that")
     waiting.told = waiting.told or (503, None)
     assert not [client for client in clients if client.early]
     found = Counter(row["id"] for row in wire.rows(answers))

@@ -11,16 +11,15 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import uuid
-from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from falkirk.platform.free_ports import free_ports
 from falkirk.spark_setup import archive
 from falkirk.spark_setup import broker as local_broker
 from falkirk.spark_setup.jars import broker_jars
@@ -60,7 +59,7 @@ class KafkaCluster:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        ports = _free_ports(2 * len(NODES))
+        ports = free_ports(2 * len(NODES))
         self._clients = dict(zip(NODES, ports[: len(NODES)], strict=True))
         self._controllers = dict(zip(NODES, ports[len(NODES) :], strict=True))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -235,11 +234,3 @@ def _end_with_parent() -> None:
 def _id() -> str:
     """Return a new id in Kafka's form. It never starts with a dash."""
     return "F" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]

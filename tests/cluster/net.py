@@ -193,15 +193,20 @@ def _rules(bridge: str) -> list[str]:
 
 
 def _remove(bridge: str) -> None:
-    """Remove a network. Namespaces whose processes have not ended yet lose their names and links now."""
+    """Remove a network. Namespaces whose processes have not ended yet lose their names and links now.
+
+    Its keeper and the test processes that begin now may all remove it at the same time, and each finds a part deleted
+    by another one. A link also goes by itself, with the other end of it.
+    """
     for rule in _rules(bridge):
-        _ip("rule", "delete", "priority", _PRIORITY, *rule.split())
+        _delete("rule", "delete", "priority", _PRIORITY, *rule.split())
     for name in left_of(bridge):
-        if "-" in name:
-            _ip("netns", "delete", name)
-    for name in left_of(bridge):  # a link may go by itself, with the other end of it
-        subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
+        _delete(*(("netns", "delete") if "-" in name else ("link", "delete")), name)
     assert not (left := left_of(bridge)), left
+
+
+def _delete(*words: str) -> None:
+    subprocess.run(["ip", *words], check=False, capture_output=True)
 
 
 def _free_prefix() -> str:

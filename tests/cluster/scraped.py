@@ -1,18 +1,10 @@
 """The metrics of an application on a cluster, as Prometheus reads them."""
 
-import socket
 import urllib.error
 import urllib.request
 from collections import Counter
 
 from prometheus_client.parser import text_string_to_metric_families
-
-
-def free_port() -> int:
-    """Return a port that nobody uses now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def scraped(port: int) -> Counter[tuple[str, str]]:

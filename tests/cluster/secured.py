@@ -6,7 +6,6 @@ for the tests, which create users and topics there.
 
 import contextlib
 import json
-import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
     UserScramCredentialUpsertion,
 )
 
+from falkirk.platform.free_ports import free_ports
 from falkirk.spark_setup import broker as local_broker
 from falkirk.spark_setup.broker import Broker
 from tests.cluster.tokens import AUDIENCE, TokenServer
@@ -96,7 +96,7 @@ def secured(folder: Path) -> Iterator[Secured]:
     ca, server, client = _keys(folder)
     data = folder / "broker"
     data.mkdir()
-    plain, controller, tls, token = _free_ports(4)
+    plain, controller, tls, token = free_ports(4)
     # A restarted broker keeps its recorded ports. This record makes them known before the first start.
     former = Broker(folder=str(data), pid=0, began="never", port=plain, controller_port=controller)
     (data / "broker.json").write_text(json.dumps(asdict(former)))
@@ -159,11 +159,3 @@ def _keys(folder: Path) -> tuple[Path, Path, Path]:
 
 def _openssl(*arguments: object) -> None:
     subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]

@@ -11,13 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from falkirk.platform.free_ports import free_ports
 from falkirk.spark_setup.archive import archive_entry, archive_file
 from falkirk.spark_setup.broker import Broker
 from falkirk.spark_setup.java import find_java
 from tests.chaos.counting import assert_exactly_once, counting, visible
 from tests.chaos.harness import LIGHT, Application, Load
 from tests.chaos.regions import Clicks, assert_timed, running
-from tests.cluster.scraped import free_port, published
+from tests.cluster.scraped import published
 from tests.support import is_alive, suspend, wait_until
 
 TIMERS = Path(__file__).parent / "apps" / "timers.py"
@@ -31,7 +32,7 @@ MASTER = "local-cluster[2,8,1024]"
 def test_an_executor_of_a_cluster_is_killed(broker: Broker, home: Path, tag: str) -> None:
     """Metrics count each result once, beyond the death. They do not count results of the last second of an executor or
     its driver, so the load pauses then."""
-    port = free_port()
+    (port,) = free_ports(1)
     with counting(broker, home, tag, "--master", MASTER, "--metrics", str(port)) as run:
 
         def counts_all() -> bool:
@@ -69,7 +70,7 @@ def test_stray_connections_and_executors_that_hang_and_go_on_too_late(broker: Br
     the coordinator.
 
     An executor that hangs (SIGSTOP) would resume after its region is restarted: it must be dead by then."""
-    names, port = ["reminders"], free_port()
+    names, (port,) = ["reminders"], free_ports(1)
     options = ("--master", MASTER, "--metrics", str(port))
     with running(broker, home, tag, TIMERS, *options, sources=["clicks"], names=names, REGIONS=names[0]) as run:
 

@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.net import left_of, refused
+from tests.cluster.net import _remove, left_of, network, refused
 from tests.support import wait_until
 
 pytestmark = pytest.mark.skipif(refused() is not None, reason=str(refused()))
@@ -35,3 +36,15 @@ def test_a_process_that_is_killed_leaves_nothing_behind() -> None:
         maker.kill()
     assert len(there) == 6, f"two namespaces, their links to the bridge, the bridge and a rule: {there}"
     wait_until(lambda: not left_of(bridge), 10, lambda: f"nothing to be left of {left_of(bridge)}")
+
+
+def test_several_processes_may_remove_a_network_at_once() -> None:
+    """The keeper of a killed process does, and so does each test process that begins then. Before, one of them failed,
+    and with it all tests of a file."""
+    with network() as net, ThreadPoolExecutor(3) as removers:
+        here, there = net.here("here"), net.host("there")
+        net.cut(here, there)
+        net.cut(there, net.host("other"))
+        for removed in [removers.submit(_remove, net._bridge) for _ in range(3)]:
+            removed.result()
+        assert not left_of(net._bridge)

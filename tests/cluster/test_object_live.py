@@ -14,6 +14,7 @@ from falkirk.spark_setup.broker import Broker
 from tests.chaos.harness import START_S, Application
 from tests.chaos.test_object_home import CLUSTER, Machines, assert_each_count_once
 from tests.postgres import Postgres
+from tests.support import suspend_all
 
 ROWS = 10
 
@@ -79,8 +80,7 @@ def test_a_former_owner_that_resumes_harms_nothing(
         former.wait_next_commit()
         machines.send(ROWS)
         suspended = former.processes()
-        for each in suspended:
-            each.suspend()
+        suspend_all(suspended)
         try:
             with machines.application(2) as application:
                 send_and_wait(machines, application)

@@ -17,6 +17,7 @@ from tests.chaos.test_object_home import CLUSTER, Machines, are_components
 from tests.cluster.test_object_live import resume
 from tests.objects import BUCKET
 from tests.postgres import Postgres
+from tests.support import suspend_all
 
 #: Epochs of this many records have rounds of several jobs on both executors.
 ROWS = 10
@@ -95,8 +96,7 @@ def test_a_former_owner_that_resumes_in_a_round_harms_nothing(
             machines.await_result(former)
             machines.begin_rounds(former)
             suspended += former.processes()
-            for each in suspended:
-                each.suspend()
+            suspend_all(suspended)
             with machines.application(2) as application:
                 machines.await_result(application)
                 resume(suspended)

@@ -27,10 +27,10 @@ def test_a_look_ends_while_records_keep_coming(broker: Broker, tag: str, monkeyp
     thread, follower = threading.Thread(target=write), Reading(broker.bootstrap, topic, int)
     thread.start()
     try:
-        for _ in range(20):
-            known = written[0]
+        looks = 0
+        while looks < 20 or written[0] <= 100:  # a loaded broker takes fewer records in 20 looks
+            known, looks = written[0], looks + 1
             assert set(range(known)) <= set(follower.all())
-        assert written[0] > 100
     finally:
         over.set()
         thread.join()

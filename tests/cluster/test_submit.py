@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import pytest
 from confluent_kafka import Producer
 
 from falkirk.checker import Guarantee
+from falkirk.platform.free_ports import free_ports
 from falkirk.runtime.spark.live.checkpoint import last_committed_batch
 from falkirk.spark_setup.broker import Broker
 from falkirk.spark_setup.module import application_jars
@@ -153,9 +153,7 @@ def standalone(folder: Path, machines: Path) -> Iterator[str]:
 
     Args: machines: the folder with their settings.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     folder.mkdir()
     deploy = "org.apache.spark.deploy"
     address, quiet = f"spark://127.0.0.1:{port}", ["--webui-port", "0", "--host", "127.0.0.1"]
@@ -175,7 +173,8 @@ def standalone(folder: Path, machines: Path) -> Iterator[str]:
     finally:
         for process in started:
             for child in psutil.Process(process.pid).children(recursive=True):
-                child.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):  # an executor may be ending
+                    child.kill()
             process.kill()
             process.wait()
 

@@ -130,8 +130,10 @@ def fail_behind_a_checkpoint(query: Query, name: str, send: Callable[[], Callabl
     def region() -> Any:
         return next(region for region in query.status if region.name == name)
 
-    await_one(query, lambda: region().last_commit >= 0, f"a checkpoint of {name}")
     for _ in range(4):
+        last = region().last_commit
+        # Then the next one is far off.
+        await_one(query, lambda: region().last_commit > last, f"a checkpoint of {name}")  # noqa: B023
         await_one(query, send(), f"results of {name}")
         before = region().incarnation
         next(each for each in query.queries if (each.name or "").endswith(f".{name}")).stop()

@@ -155,7 +155,7 @@ def test_results_are_those_of_micro_batches_over_kills_and_a_restart(wire: Wire,
         half = due(range(250))
         for name in ("live-map", "live-state"):
             await_one(query, partial(_has, wire, outs[name], half[name]), f"more results of {name}")
-        assert len(workers(others)) == 8, "a process for each task that calls Python"
+        await_one(query, lambda: len(workers(others)) == 8, "a process for each task that calls Python")
         for each in workers(others):
             os.kill(each.pid, signal.SIGKILL)
         await_all(query, range(400))

@@ -73,6 +73,8 @@ def test_results_of_snapshots_come_out_behind_a_checkpoint(
         log = run.out if not held else f"falkirk.mechanisms.{run.query._home.identity}.out-held"
         while len(seen) < 2:
             run.wire.await_count(run.out, sent, run.query)
+            at = run.committed()
+            wait_until(lambda at=at: run.committed() > at, 60, "a checkpoint, so that the next one is far off")
             out, before = run.wire.count(run.out), run.committed()
             run.wire.send(run.events, [{"word": "w", "n": n} for n in range(10)], key="w")
             sent += 10

@@ -50,8 +50,8 @@ def test_a_region_whose_batches_read_nothing_gets_longer_ones(wire: Wire, home: 
     query = app.start(kafka=wire.bootstrap)
     try:
         wire.await_count(out, 3, query)
-        assert query.status[0].restarts == 1
-        assert query.status[0].incarnation == 2
+        assert query.status[0].restarts >= 1  # on a busy machine, the longer batches may be too short as well
+        assert query.status[0].incarnation == query.status[0].restarts + 1
     finally:
         query.stop()
     assert [row["n"] for row in wire.rows(out)] == [0, 2, 4]

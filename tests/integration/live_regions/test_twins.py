@@ -235,5 +235,6 @@ def test_without_marks_results_come_twice(
     with Run(broker, tag, home, ["counts"]) as run:
         with Words(broker.bootstrap, f"events-{tag}", rate=RATE) as load:
             run.wait(lambda: run.twin("counts").begun and run.twin("counts")._is_placed, "a twin")
+            run.wait(lambda: run.wire.count(f"counts-{tag}") > load.sent, "more results than records")
         repeated, _, _ = run.judge(load)
     assert repeated > 0

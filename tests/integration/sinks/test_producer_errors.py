@@ -79,7 +79,7 @@ def _refused(wire: Wire, home: Path, patch: pytest.MonkeyPatch, name: str) -> tu
     wire.send(events, [{"n": n, "text": "x" * (50_000 if n == LARGE else 10)} for n in range(COUNT)])
     wait_until(lambda: found, 120, lambda: f"the query to fail: {query.status}")
     assert LARGE not in found[0]
-    wait_until(lambda: query.status[0].incarnation == 2, 120, lambda: f"the region to come back: {query.status}")
+    wait_until(lambda: query.status[0].incarnation > 1, 120, lambda: f"the region to come back: {query.status}")
     settle(query)
     query.stop()
     return found[0], [row["n"] for row in wire.rows(out)]

@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 from falkirk.platform import private
 from falkirk.steps.live import on_executor
 from falkirk.steps.live.row_calls import RefusedRow
-from tests.support import is_alive, wait_until
+from tests.support import is_alive, suspend, wait_until
 from tests.unit.java.conftest import Command
 
 WORKER = (sys.executable, "-m", "falkirk.steps.live.row_worker")
@@ -203,7 +203,7 @@ def test_a_fork_server_that_stands_still_is_replaced(calling: Begin) -> None:
     with calling(pickled(_answering), start_ms=15_000) as caller:  # the second server has as long to start
         first, _ = caller.ask(b"abc")
         server = server_of(first)
-        server.suspend()
+        suspend(server)
         psutil.Process(first).kill()
         second, answer = caller.ask(b"abc")
         assert answer == b"cba"
@@ -235,7 +235,7 @@ def test_a_new_process_gets_the_request_of_one_that_hangs(calling: Begin) -> Non
         first, spare = caller.ask(b"abc")[0], int(caller.line("spare"))
         assert first != spare
         for pid in (first, spare):
-            os.kill(pid, signal.SIGSTOP)
+            suspend(psutil.Process(pid))
         third, answer = caller.ask(b"abc")
         assert (third not in (first, spare), answer) == (True, b"cba")
         os.kill(spare, signal.SIGKILL)

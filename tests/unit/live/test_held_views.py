@@ -288,4 +288,5 @@ def test_a_region_that_waits_for_a_view_starts_without_the_pause_of_a_turn(*, is
     standing, began_s = Standing(is_new=is_new), time.monotonic()
     standing.host._completed.put("weights")
     assert not standing.host.wait(60.0 if is_new else 0.2, threading.Event())
-    assert (time.monotonic() - began_s >= 0.2) is not is_new
+    took_s = time.monotonic() - began_s
+    assert took_s < 30 if is_new else took_s >= 0.2

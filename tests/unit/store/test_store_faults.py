@@ -216,7 +216,7 @@ def test_a_user_without_rights_is_told_so(postgres: Postgres, tag: str) -> None:
 
 
 def test_a_writer_that_does_not_finish_makes_the_store_away_and_not_damaged(place: Place) -> None:
-    holder, waiter = place.open(), place.open(timeout_s=0.2)
+    holder, waiter = place.open(), place.open(timeout_s=1.0)
     with holder._writing():
         for act in (lambda: waiter.post_request("stop", None), lambda: waiter.open_recovery("x", {})):
             with pytest.raises(StoreError) as caught:
