@@ -49,7 +49,7 @@ class BackgroundCall(Generic[T]):
 class Looks(Generic[T]):
     """A measurement that is repeated, and for which nobody waits: each look runs in a thread of its own.
 
-    An error of a look ends nothing. Args: unknown: the value before the first look has ended, and after one that failed.
+    An error of a look ends nothing else. Args: unknown: the value before the first look ends, and after one that fails.
     """
 
     def __init__(self, unknown: T) -> None:
