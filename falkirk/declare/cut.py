@@ -123,9 +123,12 @@ def at_most(records: int, first: Positions, ends: Positions) -> Positions:
     }
     turns = [place for place, mine in waiting.items() if mine > 0]
     if records < len(turns):
-        # Each epoch takes this many records, so the sum of the positions moves by as many from epoch to epoch.
-        begin = sum(first[log].get(partition, 0) for log, partition in turns) % len(turns)
-        turns = [*turns[begin:], *turns[:begin]][:records]
+        # Each of these epochs takes this many records, so the sum of all positions moves by as many, around the circle
+        # of all partitions. A circle of only those that have records would be another one each time, and some of them
+        # might never have a turn.
+        circle = list(waiting)
+        begin = sum(first[log].get(partition, 0) for log, partition in circle) % len(circle)
+        turns = [place for place in (*circle[begin:], *circle[:begin]) if waiting[place] > 0][:records]
     certain = set(turns)
     left, records = left - len(certain), records - len(certain)
     taken: Positions = {log: {} for log in sorted(ends)}

@@ -6,13 +6,13 @@ Counters begin at 0 with each host, except those that are positions. The coordin
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import ROUNDS
-from falkirk.errors import StoreError
+from falkirk.platform.parallel import Looks
 from falkirk.runtime.spark import lanes
 from falkirk.runtime.spark.epochs.log import Epoch
 from falkirk.runtime.spark.epochs.region import BatchRegion
@@ -124,7 +124,8 @@ class BatchFigures:
         self._out: int | None = None
         self._rounds = self._results = 0
         self._start: Positions = {}
-        #: The newest saved state that was measured, and its size in bytes.
+        #: The newest saved state that was measured, and its size in bytes. The object store may not answer for long.
+        self._measured = Looks[tuple[str, int] | None](None)
         self._state: tuple[str, int] | None = None
 
     def update(self, epochs: Sequence[Epoch]) -> None:
@@ -140,12 +141,14 @@ class BatchFigures:
 
     def _measure_state(self) -> None:
         newest = next((e for e in reversed(self._complete) if e.state is not None), None)
-        if newest is None:
-            self._state = None
-        elif self._state is None or self._state[0] != newest.state:
-            with suppress(StoreError):  # the object store is away; the next turn measures it
-                size = self._region.jobs.states.size_bytes(newest)
-                self._state = None if size is None else (str(newest.state), size)
+        self._state = None if newest is None else self._measured.found
+        if newest is not None and (self._state is None or self._state[0] != newest.state):
+            self._measured.begin(partial(self._size_of, newest))
+
+    def _size_of(self, epoch: Epoch) -> tuple[str, int] | None:
+        """Runs in a thread. Raises: StoreError: the next turn measures it."""
+        size = self._region.jobs.states.size_bytes(epoch)
+        return None if size is None else (str(epoch.state), size)
 
     def describe(self, released: OffsetFrontier) -> dict[str, Any]:
         """Return the figures as plain values. Args: released: of its log of epochs."""

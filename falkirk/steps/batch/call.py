@@ -113,8 +113,8 @@ class Call(ABC):
         """
 
     def reject(self, letters: DataFrame) -> None:
-        """Send rows to the dead letters, as `LETTER`."""
-        self.letters.append(letters)
+        """Send rows to the dead letters. Args: letters: with the columns of `LETTER_SCHEMA`, and possibly others."""
+        self.letters.append(letters.select(*LETTER_SCHEMA.names))
 
 
 _current: ContextVar[Call | None] = ContextVar("call", default=None)

@@ -93,7 +93,7 @@ def timed_rows(rows: DataFrame, watermark: Watermark, region: str, sources: Sequ
     kinds = {kind: divided.schema[kind].dataType for kind in ("result", "letter")}
     parts = call.split(divided, kinds, determined_by=rows)  # type: ignore[arg-type]  # structs
     found, rejected = parts["result"], parts["letter"]
-    call.reject(rejected.select(*LETTER_SCHEMA.names))
+    call.reject(rejected)  # and not another DataFrame of it: the call knows whether it has rows
     newest = found.select(f"{STAMP}.source", f"{STAMP}.partition", F.col(GREATEST).alias("time"))
     after = before.unionByName(newest).groupBy("source", "partition").agg(F.max("time").alias("time"))
     partitions = None

@@ -1,15 +1,22 @@
 """Idle partitions: who is idle at the end of an epoch, and which times partitions have then."""
 
+import itertools
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import functions as F
 
-from falkirk.steps.batch.call import EpochContext
+from falkirk.declare.watermark import Watermark
+from falkirk.plan.batch import STAMP_TYPE
+from falkirk.platform.local_data import LocalData
+from falkirk.steps.batch.call import LETTER_SCHEMA, EpochContext, calling
 from falkirk.steps.batch.idle import held_up_by_none, held_up_by_other, partitions_seen, places
+from falkirk.steps.batch.in_epoch import InEpoch
 from falkirk.steps.batch.rehearsal import Rehearsal
+from falkirk.steps.batch.watermarks import timed_rows
 from falkirk.steps.dataframes.names import STAMP
 
 if TYPE_CHECKING:
@@ -103,3 +110,18 @@ def test_the_topics_of_a_list_have_partitions_of_their_own(spark: "SparkSession"
     assert places(call, ["s", "sb", "s"]) == [
         ("s/a", 0), ("s/a", 1), ("s/b", 0), *(("sb", number) for number in range(5)),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("idle_us", [None, IDLE_US])
+def test_an_epoch_in_which_all_times_fit_has_no_dead_letters_to_write(
+    spark: "SparkSession", tmp_path: Path, idle_us: int | None
+) -> None:
+    """Each DataFrame of dead letters is a job of Spark that writes a folder, also without any row."""
+    watermark, folders = Watermark(column="at", delay_us=0, ahead_us=0, idle_us=idle_us), itertools.count()
+    stamp = F.struct(F.lit("s"), F.lit(0), F.lit(7), F.lit(0)).cast(STAMP_TYPE).alias(STAMP)
+    for at, count in (("2026-01-01 00:00:00", 0), (None, 1)):
+        context = EpochContext(decided_at=datetime(2026, 1, 2, tzinfo=UTC), partitions={"s": 1})
+        call = InEpoch(context, spark, {}, lambda: LocalData(tmp_path / str(next(folders))))
+        with calling(call):
+            timed_rows(spark.range(1).select(F.lit(at).cast("timestamp").alias("at"), stamp), watermark, "r", ["s"])
+        assert [(each.columns, each.count()) for each in call.letters] == [(LETTER_SCHEMA.names, 1)] * count

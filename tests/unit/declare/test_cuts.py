@@ -2,6 +2,9 @@
 
 import random
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from falkirk.declare.cut import at_most, records_between
 from falkirk.theory.ids import LogId, Offset, Positions
 
@@ -49,3 +52,21 @@ def test_more_partitions_than_records_take_turns() -> None:
             served |= {(log, p) for log, p in places if to[log][p] > at[log][p]}
             at = to
         assert served == places, f"each within {epochs} epochs of {records}"
+
+
+@given(st.integers(2, 8), st.data())
+def test_each_partition_has_its_turn_if_others_have_records_at_times_only(count: int, data: st.DataObject) -> None:
+    """A circle of those that had records was another one in each epoch, and never stopped at some of them."""
+    records = data.draw(st.integers(1, count - 1), label="records of an epoch")
+    kinds = data.draw(st.lists(st.sampled_from(["always", "again", "at times"]), min_size=count, max_size=count))
+    at: Positions = {A: {p: Offset(3 * p) for p in range(count)}}
+    ends, waited = {A: dict(at[A])}, dict.fromkeys(range(count), 0)
+    for number in range(60):
+        for p, kind in enumerate(kinds):
+            if kind == "always" or (ends[A][p] == at[A][p] and (kind == "again" or number % (p + 2) == 0)):
+                ends[A][p] = Offset(ends[A][p] + (9 if kind == "always" else 1))
+        to = at_most(records, at, ends)
+        for p in range(count):
+            waited[p] = waited[p] + 1 if to[A][p] == at[A][p] < ends[A][p] else 0
+        assert max(waited.values()) < -(-count // records)
+        at = to

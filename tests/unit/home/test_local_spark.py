@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import re
+import subprocess
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +16,8 @@ from falkirk.errors import SparkError
 from falkirk.kafka_client.connection import Connection
 from falkirk.spark_setup import objects
 from falkirk.spark_setup import spark as local_spark
-from falkirk.spark_setup.java_options import AVRO_LIMITS, PINNED
+from falkirk.spark_setup.java import find_java
+from falkirk.spark_setup.java_options import AVRO_LIMITS, PINNED, QUICK_COMPILER
 from falkirk.spark_setup.jvm import unseen
 from falkirk.spark_setup.secure import PROTECTION
 from falkirk.spark_setup.spark import ESSENTIAL, kafka_options, missing_settings, session_settings, spark_session
@@ -213,6 +216,14 @@ def test_what_a_new_jvm_writes_is_seen_only_if_it_does_not_start(capfd: pytest.C
 def test_executors_have_the_language_and_encoding_of_the_driver(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
     options = started(monkeypatch, master).get("spark.executor.defaultJavaOptions", "").split()
     assert options == ([] if master == "local[4]" else [*PINNED])
+
+
+def test_a_jvm_with_one_compiler_has_room_for_the_code_of_many_tests() -> None:
+    """48 MiB are full after a minute of tests with the kit. The JVM then compiles nothing more, and the tests crawl."""
+    command = [find_java().command, *QUICK_COMPILER.split(), "-XX:+PrintFlagsFinal", "-version"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    (room,) = re.findall(r"\bReservedCodeCacheSize\s*=\s*(\d+)", told)
+    assert int(room) >= 200 << 20
 
 
 def test_executors_on_this_machine_use_the_archive_and_the_jars_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:

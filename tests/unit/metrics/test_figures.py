@@ -3,6 +3,7 @@
 import contextlib
 import json
 from bisect import bisect_left
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -210,9 +211,10 @@ def test_a_batch() -> None:
 
 
 def test_the_size_of_the_newest_saved_state_of_a_batch_is_measured_once() -> None:
-    asked, sizes = list[str](), {"1-state": 700, "3-state": 900}
+    asked, sizes, answers = list[str](), {"1-state": 700, "3-state": 900}, Event()
 
     def size_bytes(of: Any) -> int | None:
+        answers.wait(5.0)
         asked.append(of.state)
         if len(asked) == 1:
             raise DATA_AWAY.error(where="s3a://there", reason="no answer")
@@ -224,18 +226,25 @@ def test_the_size_of_the_newest_saved_state_of_a_batch_is_measured_once() -> Non
     figures, made = BatchFigures(of, 0.0), [epoch(n) for n in range(4)]
 
     def state() -> dict[str, int]:
+        """Return the size that a turn finds, and let the look end that it has begun."""
         figures.update(made)
-        return dict(figures.describe(EMPTY)["state"])
+        found = dict(figures.describe(EMPTY)["state"])
+        if answers.is_set() and (look := figures._measured._look) is not None:
+            assert look.wait(30.0)
+        return found
 
     assert state() == {}
     made[1].state = "1-state"
-    assert state() == {}  # the object store is away
-    assert [state(), state()] == [{"saved_bytes": 700}] * 2  # epochs after it have no saved state
+    assert [state(), asked] == [{}, []], "the host does not wait for the object store"
+    answers.set()
+    assert figures._measured._look is not None
+    assert figures._measured._look.wait(30.0)  # it is away
+    assert [state() for _ in range(3)] == [{}, {"saved_bytes": 700}, {"saved_bytes": 700}]
     made[3].state = "3-state"
-    assert [state(), state()] == [{"saved_bytes": 900}] * 2
+    assert [state() for _ in range(3)] == [{"saved_bytes": 700}, {"saved_bytes": 900}, {"saved_bytes": 900}]
     assert asked == ["1-state", "1-state", "3-state"]
     made[3].state, made[1].state = None, "deleted"
-    assert state() == {}
+    assert [state(), state()] == [{"saved_bytes": 900}, {}]
 
 
 @pytest.mark.parametrize("is_result", [True, False])
