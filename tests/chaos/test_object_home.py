@@ -32,7 +32,7 @@ ROWS = 10
 REQUESTS = 24
 #: Three checkpoints of the live region have about so many.
 LIVE_REQUESTS = 30
-#: An owner has eight of these seconds to renew it. With six, it had four: on a busy machine they were too short for one.
+#: An owner has eight of these seconds to renew it. With six it had four: on a busy machine that was too short for one.
 LEASE = ("--wait", "--lease", "10")
 #: Two executors in JVMs of their own.
 CLUSTER = ("--master", "local-cluster[2,4,1024]")
