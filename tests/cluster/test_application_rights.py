@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from falkirk.checker import Guarantee
-from tests.chaos.harness import LIGHT, Application, Load, judge_counts, settle
+from tests.chaos.harness import LIGHT, MOMENTS_MAX, Application, Load, judge_counts, settle
 from tests.cluster.rights import GROUP, READ, TOPIC, login, of_the_application, rights
 from tests.cluster.secured import PASSWORD, Secured
 from tests.integration.live import Wire
@@ -82,9 +82,11 @@ def test_the_application(guarded: Secured, home: Path, tag: str, monkeypatch: py
         application.wait(is_up, 240, "checkpoints of the live regions")
         work(1)
         with Load(guarded.open.bootstrap, events, rate=LIGHT) as load:
-            application.wait_results_behind({"counts": lambda: wire.count(counts)}, {"counts": 40})
-            given = guarded.tokens.given
-            application.kill_everything(SECURED=guarded.by_token, TOKENS=guarded.tokens.url)
+            given, by_token = guarded.tokens.given, {"SECURED": guarded.by_token, "TOKENS": guarded.tokens.url}
+            for _ in range(MOMENTS_MAX):
+                checkpoint = application.wait_results_behind({"counts": lambda: wire.count(counts)}, {"counts": 40})
+                if application.kill_everything_behind(checkpoint, **by_token):
+                    break
             application.wait(is_up, 240, "checkpoints of the live regions")
             assert application.suppressed().total() > 0
         assert guarded.tokens.given > given

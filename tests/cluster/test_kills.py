@@ -33,7 +33,9 @@ def test_an_executor_of_a_cluster_is_killed(broker: Broker, home: Path, tag: str
     """Metrics count each result once, beyond the death. They do not count results of the last second of an executor or
     its driver, so the load pauses then."""
     (port,) = free_ports(1)
-    with counting(broker, home, tag, "--master", MASTER, "--metrics", str(port)) as run:
+    options = ("--master", MASTER, "--metrics", str(port))
+    # The metrics are seconds old, and the results that they count must still follow the checkpoint at the kill.
+    with counting(broker, home, tag, *options, INTERVAL="15 seconds") as run:
 
         def counts_all() -> bool:
             return published(port, "counts")[0] == len(visible(run))

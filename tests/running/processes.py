@@ -20,8 +20,8 @@ import pytest
 
 #: The environment variable with the mark: `RUN` in pytest itself, `RUN/WORKER` in the processes of a worker.
 MARK = "FALKIRK_TEST_RUN"
-#: A process that a test has stopped may need this long to end.
-GRACE_S = 3.0
+#: A process that a test has stopped may need this long to end on a busy machine, as the children of a browser do.
+GRACE_S = float(os.environ.get("FALKIRK_TEST_GRACE_S", "15"))
 POLL_S = 0.1
 
 #: The command of Python's resource tracker contains it.

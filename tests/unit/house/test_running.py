@@ -20,7 +20,7 @@ from tests.support import wait_until
 ROOT = Path(__file__).parents[3]
 #: A run of pytest that loads no installed plugin but xdist: others take a third of such a run's time.
 PYTEST = (sys.executable, "-m", "pytest", "-p", "xdist", "-p", "no:cacheprovider")
-ENVIRONMENT = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+ENVIRONMENT = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "FALKIRK_TEST_GRACE_S": "1"}
 
 #: A test that starts a process in a separate session, prints its number, and passes or waits.
 TEST = """
