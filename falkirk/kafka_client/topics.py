@@ -75,7 +75,7 @@ class Topics:
         self._connection, self._new_client, self._clock = Connection.of(connection), new_client, clock
         self._timeout_s = timeout_s
         self._errors = ClientErrors()
-        self._former = self._admin = self._client()
+        self._admin = self._client()
         self._expected: dict[str, str] = {}
         #: Topics that this object has created, and until when another broker may not know them yet.
         self._new_until_s: dict[str, float] = {}
@@ -90,8 +90,9 @@ class Topics:
         """
         partitions = self._partitions(topic)
         resource = ConfigResource(ResourceType.TOPIC, str(topic))  # the client accepts no subclass of str here
-        futures = self._admin.describe_configs([resource], request_timeout=self._timeout_s)
-        config = self._result(futures[resource], "reading a topic's settings", topic)
+        admin = self._admin
+        futures = admin.describe_configs([resource], request_timeout=self._timeout_s)
+        config = self._result(admin, futures[resource], "reading a topic's settings", topic)
         after = config.get(ANY_TIME)
         return TopicFacts(
             topic=topic,
@@ -132,8 +133,9 @@ class Topics:
 
     def cluster(self) -> str:
         """Return the id of the cluster. All its brokers have the same."""
-        found = self._admin.describe_cluster(request_timeout=self._timeout_s)
-        return str(self._result(found, "asking for the cluster's id", "").cluster_id)
+        admin = self._admin
+        found = admin.describe_cluster(request_timeout=self._timeout_s)
+        return str(self._result(admin, found, "asking for the cluster's id", "").cluster_id)
 
     def has_followers(self, topic: str) -> bool:
         """Return whether a partition of `topic` has replicas besides its leader. Raises: LogError: `TOPIC_MISSING`."""
@@ -147,12 +149,12 @@ class Topics:
 
         Raises: LogError: `PARTITION_COUNT_DIFFERS` if the topic exists with another number of partitions.
         """
-        wanted = dict(config or {})
-        future = self._created(topic, partitions, wanted)
+        admin, wanted = self._admin, dict(config or {})
+        future = self._created(admin, topic, partitions, wanted)
         if ANY_TIME in wanted and _failed_with(KafkaError.INVALID_CONFIG, future):  # an older broker
             del wanted[ANY_TIME]
-            future = self._created(topic, partitions, wanted)
-        self._result_unless(KafkaError.TOPIC_ALREADY_EXISTS, future, "creating a topic", topic)
+            future = self._created(admin, topic, partitions, wanted)
+        self._result_unless(KafkaError.TOPIC_ALREADY_EXISTS, admin, future, "creating a topic", topic)
         self._new_until_s[topic] = self._clock.monotonic() + self._timeout_s
         # One answer says both: another broker may not know the new topic yet.
         found = self._await(lambda: self._led_partitions(topic), "creating a topic", topic)
@@ -161,9 +163,11 @@ class Topics:
                 where=self._connection.bootstrap, topic=topic, found=found, wanted=partitions
             )
 
-    def _created(self, topic: str, partitions: int, config: dict[str, str]) -> "Future[None]":
+    def _created(
+        self, admin: AdminClient, topic: str, partitions: int, config: dict[str, str]
+    ) -> "Future[None]":  # fmt: skip
         new = NewTopic(topic, num_partitions=partitions, config=config)
-        return self._admin.create_topics([new], request_timeout=self._timeout_s)[topic]
+        return admin.create_topics([new], request_timeout=self._timeout_s)[topic]
 
     def first_positions(self, topic: str) -> Offsets:
         """Return the position of the oldest remaining record, per partition.
@@ -200,14 +204,16 @@ class Topics:
         """Delete the records of `topic` before these positions permanently. A second call changes nothing."""
         wanted = [TopicPartition(topic, p, o) for p, o in positions.items() if o > 0]
         if wanted:
-            for future in self._admin.delete_records(wanted, request_timeout=self._timeout_s).values():
-                self._result(future, "deleting records", topic)
+            admin = self._admin
+            for future in admin.delete_records(wanted, request_timeout=self._timeout_s).values():
+                self._result(admin, future, "deleting records", topic)
 
     def commit(self, group: str, topic: str, positions: Mapping[int, Offset]) -> None:
         """Commit positions in `topic` for a consumer group that has no members."""
         wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p, o) for p, o in positions.items()])
-        for future in self._admin.alter_consumer_group_offsets([wanted], request_timeout=self._timeout_s).values():
-            self._result(future, "committing a consumer group's offsets", topic)
+        admin = self._admin
+        for future in admin.alter_consumer_group_offsets([wanted], request_timeout=self._timeout_s).values():
+            self._result(admin, future, "committing a consumer group's offsets", topic)
 
     def await_broker(self, timeout_s: float = math.inf, on_wait: Callable[[float], None] | None = None) -> None:
         """Wait until the broker answers; call `on_wait` with the seconds waited after each failed attempt.
@@ -236,10 +242,11 @@ class Topics:
         wanted = {TopicPartition(topic, p): spec for p in range(self._partitions(topic))}
         deadline = self._clock.monotonic() + self._timeout_s
         while True:
-            futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout_s)
+            admin = self._admin
+            futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout_s)
             try:
                 doing = "reading a topic's positions"
-                found = {p.partition: self._result(futures[p], doing, topic).offset for p in wanted}
+                found = {p.partition: self._result(admin, futures[p], doing, topic).offset for p in wanted}
                 if all(position >= 0 for position in found.values()):
                     return found
                 # A new leader that does not know its end yet answers without a position: the client returns -1001.
@@ -259,8 +266,9 @@ class Topics:
     def _described(self, topic: str) -> Any:
         while True:
             # Unlike a metadata request, a describe request never creates a topic.
-            futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
-            found = self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, futures[topic], "describing a topic", topic)
+            admin, unknown = self._admin, KafkaError.UNKNOWN_TOPIC_OR_PART
+            futures = admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
+            found = self._result_unless(unknown, admin, futures[topic], "describing a topic", topic)
             if found is not None or self._clock.monotonic() > self._new_until_s.get(topic, 0.0):
                 break
             self._clock.sleep(_POLL_S)  # this request went to a broker that does not know the new topic yet
@@ -307,24 +315,27 @@ class Topics:
             self._clock.sleep(_POLL_S)
         return answer
 
-    def _result(self, future: "Future[_T]", doing: str, topic: str) -> _T:
+    def _result(self, admin: AdminClient, future: "Future[_T]", doing: str, topic: str) -> _T:
+        """Return the answer to a request. Args: admin: who was asked. A client that is deleted answers nothing."""
         try:
             result = future.result()
         except KafkaException as error:
             # The client reports its own errors (a refused password) only when it is polled.
-            self._admin.poll(0)
+            admin.poll(0)
             met = fault(error.args[0], doing, self._connection, self._errors, topic)
-            if is_away(met):
-                # This client would use the same broker for another minute, though perhaps only that broker hangs. The
-                # former client is kept, because other calls may still wait for its answer.
-                self._former, self._admin = self._admin, self._client()
+            if is_away(met) and admin is self._admin:
+                # This client would use the same broker for another minute, though perhaps only that broker hangs. Other
+                # threads that still wait for its answers hold it.
+                self._admin = self._client()
             raise met from error
         self._errors.last = None
         return result
 
-    def _result_unless(self, code: int, future: "Future[_T]", doing: str, topic: str) -> _T | None:
+    def _result_unless(
+        self, code: int, admin: AdminClient, future: "Future[_T]", doing: str, topic: str
+    ) -> _T | None:  # fmt: skip
         """Return the result, or None if the call failed with this error code."""
-        return None if _failed_with(code, future) else self._result(future, doing, topic)
+        return None if _failed_with(code, future) else self._result(admin, future, doing, topic)
 
 
 def _failed_with(code: int, future: "Future[_T]") -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
+from weakref import ReferenceType, ref
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -14,7 +15,9 @@ from falkirk.errors import LogError
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.internal import ANY_TIME, KEEP
 from falkirk.kafka_client.topics import Topics
+from falkirk.platform.parallel import BackgroundCall
 from tests.clock import MovedClock
+from tests.support import outcome, wait_until
 
 
 class OlderBroker:
@@ -123,3 +126,54 @@ def test_a_new_topic_that_somebody_deletes_is_missing() -> None:
     topics = topics_of(BehindBroker())
     topics.create("hop", 2, KEEP)
     assert not topics.exists("hop")
+
+
+class Clients:
+    """Makes clients that answer when the test says so. Attributes: asked: each request, and its client."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[ReferenceType[OneClient], Future[Any]]] = []
+        self.made = 0
+
+    def __call__(self, options: object) -> AdminClient:
+        self.made += 1
+        return cast(AdminClient, OneClient(self))
+
+
+class OneClient(OlderBroker):
+    """One of them."""
+
+    def __init__(self, clients: Clients) -> None:
+        super().__init__("no setting")
+        self._clients = clients
+
+    def describe_topics(self, wanted: TopicCollection, **_: object) -> dict[str, Future[Any]]:
+        future = Future[Any]()
+        self._clients.asked.append((ref(self), future))
+        return dict.fromkeys(wanted.topic_names, future)
+
+
+def test_a_client_lives_while_a_thread_waits_for_its_answer() -> None:
+    """Kafka's client fails all its requests when it is deleted. Each call that failed has made another one."""
+    clients, calls = Clients(), list[BackgroundCall[bool]]()
+    topics = Topics(Connection.of("127.0.0.1:1"), new_client=clients, clock=MovedClock())
+
+    def ask() -> None:
+        count = len(clients.asked)
+        calls.append(BackgroundCall(lambda: topics.exists("events")))
+        wait_until(lambda: len(clients.asked) > count, 20, "the request")
+
+    def fail(number: int) -> None:
+        clients.asked[number][1].set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        assert outcome(calls[number].result) == "BROKER_AWAY"
+
+    ask(), ask(), ask()
+    fail(1), fail(2)
+    assert clients.made == 2, "the client that both have asked is replaced once"
+    ask()
+    fail(3)
+    assert clients.made == 3
+    slow, answer = clients.asked[0]
+    assert slow() is not None
+    answer.set_result(described().result())
+    assert calls[0].result()
