@@ -42,7 +42,7 @@ final class KnownEncoder extends ExpressionEncoder<Row> {
   }
 
   /** Returns the encoder of rows with these columns. Settings of Spark that matter are part of what identifies it. */
-  static Encoder<Row> of(StructType columns) {
+  static ExpressionEncoder<Row> of(StructType columns) {
     return KNOWN.computeIfAbsent(
         Encoders.row(columns), wanted -> new KnownEncoder(ExpressionEncoder.apply(columns)));
   }

@@ -13,8 +13,8 @@ final class StoredRows {
 
   StoredRows(StructType columns) {
     size = columns.size();
-    toBytes = ExpressionEncoder.apply(columns).createSerializer();
-    ExpressionEncoder<Row> made = ExpressionEncoder.apply(columns);
+    ExpressionEncoder<Row> made = KnownEncoder.of(columns);
+    toBytes = made.createSerializer();
     toRow =
         made.resolveAndBind(made.resolveAndBind$default$1(), made.resolveAndBind$default$2()).createDeserializer();
   }

@@ -1,7 +1,9 @@
 package org.falkirk;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 
 /** The assertions of the Java tests. */
@@ -26,11 +28,17 @@ final class Check {
 
     /** Checks that both have the same elements, each as often. The error names only those that differ. */
     static <T> void sameInAnyOrder(List<T> found, List<T> expected) {
-        List<T> more = new ArrayList<>(found);
-        expected.forEach(more::remove);
-        List<T> missing = new ArrayList<>(expected);
-        found.forEach(missing::remove);
-        equal("more: " + more + ", missing: " + missing, "more: [], missing: []");
+        equal("more: " + without(found, expected) + ", missing: " + without(expected, found), "more: [], missing: []");
+    }
+
+    private static <T> List<T> without(List<T> all, List<T> others) {
+        Map<T, Integer> left = new HashMap<>();
+        others.forEach(each -> left.merge(each, 1, Integer::sum));
+        List<T> found = new ArrayList<>();
+        all.forEach(each -> {
+            if (left.merge(each, -1, Integer::sum) < 0) found.add(each);
+        });
+        return found;
     }
 
     static void that(boolean holds, String statement) {

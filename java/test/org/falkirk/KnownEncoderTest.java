@@ -15,7 +15,7 @@ public final class KnownEncoderTest {
     private static final StructType COLUMNS = StructType.fromDDL("id STRING, n BIGINT, at STRUCT<s: INT, of: BINARY>");
 
     private static ExpressionEncoder<Row> of(StructType columns) {
-        return (ExpressionEncoder<Row>) KnownEncoder.of(columns);
+        return KnownEncoder.of(columns);
     }
 
     private static ExpressionEncoder<Row> resolved(ExpressionEncoder<Row> made, Seq<Attribute> places) {
