@@ -31,6 +31,9 @@ SOON = {
     "spark.network.timeoutInterval": "2s",
 }
 _SECOND = re.compile(r"Running task \d+\.[1-9]\d* in stage")
+_BEGUN = re.compile(r"Running task .* \(TID (\d+)\)")
+#: A task that has ended, or was told to end. An executor says so before it reports that to the driver.
+_ENDED = re.compile(r"(?:Finished|Exception in|kill|killed) task .* \(TID (\d+)\)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +123,12 @@ def running(bed: Bed, folder: Path, *regions: str, **env: str) -> Iterator[Remot
     finally:
         with phase("stop"):
             run.stop()
+
+
+def tasks_of(executor: psutil.Process) -> set[str]:
+    """Return the ids of the tasks that an executor runs, from its log. Call it while the executor stands still."""
+    log = (Path(executor.cwd()) / "stderr").read_text(errors="replace")
+    return {*_BEGUN.findall(log)} - {*_ENDED.findall(log)}
 
 
 def pythons(executor: psutil.Process) -> list[psutil.Process]:

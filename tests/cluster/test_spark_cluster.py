@@ -7,7 +7,6 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ import pytest
 
 from falkirk.checker import Guarantee
 from falkirk.recovery.ownership.executors import EXIT_S
-from tests.chaos.harness import Load
+from tests.chaos.harness import MOMENTS_MAX, Load
 from tests.cluster.application import Remote, repeated, verdicts
-from tests.cluster.bed import PATIENCE_S, Bed, assert_exactly_once, phase, pythons, running
+from tests.cluster.bed import PATIENCE_S, Bed, assert_exactly_once, phase, pythons, running, tasks_of
 from tests.cluster.net import refused
 from tests.support import is_alive, suspend, wait_until
 
@@ -30,8 +29,6 @@ LIVES_S = 11.0
 RESULTS_BYTES = 500
 #: The interval of the regions in apps/several.py.
 INTERVAL_S = 3.0
-#: How often a worker is killed until a task is run again. One kill in many finds no task.
-TRIES = 5
 #: The errors by which the broker refuses a producer whose id another one has taken.
 _REFUSED = re.compile(r"ProducerFenced|InvalidProducerEpoch")
 
@@ -98,50 +95,49 @@ def go_back(run: Remote, load: Load) -> None:
 
 
 def lose_a_worker(bed: Bed, run: Remote) -> None:
-    """kill -9 of a worker's JVM, and its executor goes with it, and then its Python processes. Spark runs the tasks
-    that were there again, and does not count that as a failure. The executor that is left stands still until their
-    batch is over, so that these second attempts read nothing."""
-
-    def find() -> Callable[[], None]:
-        (left,), (lost,) = (bed.cluster.workers[name].executors() for name in ("worker2", "worker1"))
-        called = pythons(lost)
-        assert called, "a region calls Python live"
-
-        def kill() -> None:
-            suspend(left)
-            bed.cluster.kill_worker("worker1")
-            killed_s = time.monotonic()
-            wait_until(lambda: time.monotonic() > killed_s + INTERVAL_S + 1, PATIENCE_S, "the batch to be over")
-            left.resume()
-            wait_until(lambda: not any(map(is_alive, called)), PATIENCE_S, "the Python processes to end")
-
-        return kill
-
-    kill_until_a_task_is_run_again(bed, run, find)
+    """kill -9 of a worker's JVM and its executor, whose Python processes end then. Spark runs the tasks that were there
+    again, and does not count that as a failure. The executor that is left stands still until their batch is over, so
+    that these second attempts read nothing."""
+    (left,), (lost,) = (bed.cluster.workers[name].executors() for name in ("worker2", "worker1"))
+    called, before, again = pythons(lost), run.incarnations(), bed.tasks_run_again("worker2")
+    assert called, "a region calls Python live"
+    suspend_within_a_task(run, lost, left)
+    bed.cluster.kill_worker("worker1")
+    lost.kill()
+    killed_s = time.monotonic()
+    wait_until(lambda: time.monotonic() > killed_s + INTERVAL_S + 1, PATIENCE_S, "the batch to be over")
+    left.resume()
+    wait_until(lambda: not any(map(is_alive, called)), PATIENCE_S, "the Python processes to end")
+    await_tasks_run_again(bed, run, before, again)
 
 
-def kill_until_a_task_is_run_again(bed: Bed, run: Remote, find: Callable[[], Callable[[], None]]) -> None:
-    """Kill the first worker within a batch, and start it again. If its tasks ended before the kill, Spark runs none of
-    them again, and the regions refuse the next batch: then kill it within another batch.
+def suspend_within_a_task(run: Remote, executor: psutil.Process, *others: psutil.Process) -> None:
+    """Suspend an executor and others while it runs a task: until it resumes, the batch of this task can't end.
 
-    Args: find: looks up the processes and returns the kill. A look takes a part of a batch, so it comes before one.
+    If its tasks have ended just before, all resume, and stand still in another batch.
     """
-    again = bed.tasks_run_again("worker2")
-    for _ in range(TRIES):
-        before, kill = run.incarnations(), find()
-        with phase("until a batch has begun"):
-            run.wait_within_a_batch(run.regions[0])
-        with phase("kill"):
-            kill()
-        with phase("start of the worker"):
-            bed.cluster.start_workers("worker1")
-        with phase("another Spark application"):
-            run.wait_replaced(before)
-        if bed.tasks_run_again("worker2") > again:
+    for _ in range(MOMENTS_MAX):
+        run.wait_within_a_batch(run.regions[0])
+        for process in (executor, *others):
+            suspend(process)
+        if tasks_of(executor):
             return
-        run.wait_flowing()
-        bed.wait_for_executors()
-    pytest.fail(f"no task was run again in {TRIES} tries\n{run.log()}")
+        for process in (executor, *others):
+            process.resume()
+    pytest.fail(f"{MOMENTS_MAX} times an executor ran no task\n{run.log()}")
+
+
+def await_tasks_run_again(bed: Bed, run: Remote, before: dict[str, int], again: int) -> None:
+    """Start the first worker again. Wait until a task was run again on the second one, and all regions are replaced.
+
+    Args: before: their incarnations. again: the number of such tasks before.
+    """
+    with phase("start of the worker"):
+        bed.cluster.start_workers("worker1")
+    with phase("a second attempt"):
+        run.wait_for(lambda: bed.tasks_run_again("worker2") > again, lambda: "a task to be run again")
+    with phase("another Spark application"):
+        run.wait_replaced(before)
 
 
 def cut_off_a_worker(bed: Bed, run: Remote) -> None:
@@ -245,17 +241,12 @@ def test_without_the_refusal_a_second_attempt_repeats_results(bed: Bed, tmp_path
         with Load(bed.broker.bootstrap, run.topics["events"], rate=100) as load:
             run.wait_flowing()
             bed.wait_for_executors()
-
-            def find() -> Callable[[], None]:
-                (executor,) = bed.cluster.workers["worker1"].executors()
-
-                def kill() -> None:
-                    bed.cluster.kill_worker("worker1")
-                    executor.kill()
-
-                return kill
-
-            kill_until_a_task_is_run_again(bed, run, find)
+            (executor,) = bed.cluster.workers["worker1"].executors()
+            before, again = run.incarnations(), bed.tasks_run_again("worker2")
+            suspend_within_a_task(run, executor)
+            bed.cluster.kill_worker("worker1")
+            executor.kill()
+            await_tasks_run_again(bed, run, before, again)
         run.wait_released(load.sent)
         twice = repeated(run, "passed")
         print(f"{len(twice)} of {load.sent} results are there twice; incarnations {set(map(tuple, twice.values()))}")
