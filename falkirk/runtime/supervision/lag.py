@@ -5,6 +5,7 @@ knows the newest record that was read of each partition (Figures.java). On a clu
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from falkirk.platform.parallel import Looks
 from falkirk.runtime.spark.context import Context
@@ -40,7 +41,7 @@ class SourceLag:
         if self._looked_at_s is None or now_s - self._looked_at_s >= LAG_LOOK_S:
             read = read_ends(self._context, self._live.region.name)  # before the ends, so it is never behind them
             covered = self._live.checkpoints()[-1].read
-            if self._looks.begin(lambda: self._look(opening.start, covered, read)):
+            if self._looks.begin(partial(self._look, opening.start, covered, read)):
                 self._looked_at_s = now_s
         return found
 
