@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -70,11 +71,20 @@ from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Region
 from falkirk.runtime.spark.rows import JSON_OPTIONS, NOT_WRITTEN, TOO_LARGE
+from falkirk.spark_setup.spark import kafka_options
 from falkirk.steps.dataframes.names import BAD, STAMP
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.aggregates import grouping_of
 from falkirk.steps.live.stamped import Frame
-from falkirk.user_tools.commands.due import AGGREGATIONS, RegionEvaluation, keeps_order, not_checkable, own_session
+from falkirk.steps.sources import reads
+from falkirk.user_tools.commands.due import (
+    AGGREGATIONS,
+    Given,
+    RegionEvaluation,
+    keeps_order,
+    not_checkable,
+    own_session,
+)
 from falkirk.user_tools.commands.due_timed import RegionRows
 from falkirk.user_tools.commands.invalid_results import (
     InvalidRanges,
@@ -149,8 +159,18 @@ class LiveJudge:
         bounds = {topic: bounds_now(config, topic) for topic in (*sources, sink.topic.topic)}
         partitions = {topic: len(found) for topic, found in bounds.items()}
         bounds |= self._bounds_of_letters(regions)
-        with closing(RegionEvaluation(sink, self._hops, self._connection, self._session, partitions)) as rows:
+        given = Given(of=sink, hops=self._hops, read=partial(self._records, sink), partitions=partitions)
+        with closing(RegionEvaluation(given, self._session)) as rows:
             return self._judge(sink, regions, rows, bounds)
+
+    def _records(self, sink: DeclaredSink, source: SourceNode) -> DataFrame:
+        """Return all records of a source. Raises: DefinitionError: `NOT_CHECKABLE`."""
+        topic = source.topic
+        if topic.starting != "earliest":
+            reason = f"its source was read from {topic.starting}, an offset that is not known"
+            raise not_checkable(sink, reason)
+        client = kafka_options(self._session, self._connection)
+        return reads.spark_records(self._session, client, topic.topic, headers=topic.reads_headers)
 
     def _judge(
         self, sink: DeclaredSink, regions: Sequence[Region], rows: RegionEvaluation, bounds: Mapping[str, OffsetBounds]

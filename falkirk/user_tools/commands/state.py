@@ -57,7 +57,7 @@ def state(file: Path, processor: str, home: Path | None, key: tuple[str, ...], l
             newest_checkpoint(region, held)  # without one, Spark need not start
             from falkirk.user_tools.commands.spark_state import spark_reader
 
-            with spark_reader(app.name) as read:
+            with spark_reader(app) as read:
                 found = [live_state_unchanged(region, held, read, key, limit)]
         else:
             found = list(batch_states(next(b for b in shape.batches if b.name == unit), held, key, limit))

@@ -27,6 +27,7 @@ from falkirk.theory.offsets import PartitionRange
 from falkirk.user_tools.commands.invalid_results import InvalidResults
 from falkirk.user_tools.commands.judge import LiveJudge
 from falkirk.user_tools.commands.kept_state import live_state
+from falkirk.user_tools.commands.made_of import MadeOf
 from falkirk.user_tools.commands.origins import Origins
 from falkirk.user_tools.commands.records import RecordPlace, TopicRecords
 from falkirk.user_tools.commands.running import home_to_read
@@ -77,6 +78,7 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
         assert verdict.counts.observed_outputs == 300
 
     _see_where_a_result_comes_from(app, connection, counts, lines, spark)
+    _see_what_made_a_result(app, connection, counts, lines, spark)
     again = json.dumps({"word": "a", "version": 7, "total": 1, "n": 1})
     producer.produce(counts, key="a", value=again, partition=0)
     producer.flush()
@@ -142,6 +144,52 @@ def _see_where_a_result_comes_from(
         Terminal(file=out, width=160).print(origin_tree(origins.explain(results[0]), 160), soft_wrap=True)
         for text in (file, line, "live region counts, incarnation 1", f"{lines}/"):
             assert text in out.getvalue()
+
+
+def _see_what_made_a_result(
+    app: fk.App, connection: Connection, counts: str, lines: str, spark: "SparkSession"
+) -> None:
+    """The records are those of users, also if those of the hop between the regions were deleted."""
+    with home_to_read(app, None) as (home, _):
+        shape, place = read_shape(home.path), Storage(home=home, connection=connection)
+        assert shape is not None
+        region = shape.regions[-1]
+
+        def made(at: RecordPlace, look: int = 10_000) -> dict[str, Any]:
+            records = TopicRecords(place)
+            computed = MadeOf(app, place, records, look=look, session=lambda: spark)
+            origins = Origins(app, shape, place, records, limit=1_000, look=look, made_of=computed)
+            origin: dict[str, Any] = origins.explain(at)["origin"]
+            assert (origin["not_recomputed"], origin["same_key"]) == ("", None)
+            return {"result": json.loads(records.one(at).text or ""), **origin["made_of"]}
+
+        def see(found: dict[str, Any]) -> None:
+            result, word = found["result"], found["values"][0]
+            rows = [json.loads(each["record"]["value"]) for each in found["records"]]
+            assert {each["record"]["topic"] for each in found["records"]} == {lines}
+            counted = [row["line"].split().count(word) for row in rows]
+            assert all(counted)
+            assert (found["columns"], word, found["agrees"]) == (["word"], result["word"], True), found
+            assert (found["rows"], sum(counted)) in {(result["version"], found["rows"] + n) for n in (0, 1)}
+            assert (found["count"], found["deleted"], found["not_looked_at"]) == (len(rows), 0, 0)
+
+        ends = Topics(connection).end_positions(counts)
+        results = [
+            r.at for p, end in ends.items() for r in TopicRecords(place).back(LogId(counts), p, end, Offset(0), 99)
+        ]
+        for at in results[:: len(results) // 4]:
+            see(made(at))
+        newest = TopicRecords(place).last(LogId(counts), 1)[0].at
+        shown = origin_tree
+        few = made(newest, look=20)
+        assert few["agrees"] is False
+        assert few["not_looked_at"] > 0
+        Topics(connection).delete_below(region.source, {0: 10, 1: 10})
+        see(made(newest))
+        Topics(connection).delete_below(lines, {0: 5})
+        some = made(newest)
+        assert (some["deleted"], some["agrees"]) == (5, False)
+        assert shown
 
 
 @pytest.mark.parametrize(
