@@ -24,10 +24,7 @@ from falkirk.declare.windows import window_of
 from falkirk.errors import FalkirkError
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.plan.fingerprint import KEYED
-from falkirk.plan.plan import Plan
-from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Region, RegionLogs
-from falkirk.plan.schemas import with_schemas
 from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.rows import JSON_OPTIONS
 from falkirk.steps.batch.in_epoch import empty
@@ -40,6 +37,7 @@ from falkirk.user_tools.commands.due import AGGREGATIONS, Given, RegionEvaluatio
 from falkirk.user_tools.commands.due_timed import PLACE, RegionRows, placed
 from falkirk.user_tools.commands.made_of_inputs import Inputs, NotRecomputed
 from falkirk.user_tools.commands.made_of_states import Folded, StateFold
+from falkirk.user_tools.commands.planned import PlannedRegions
 from falkirk.user_tools.commands.records import FoundRecord, RecordPlace, TopicRecords, key_texts
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -99,14 +97,12 @@ class MadeOf:
         return own_session(self._start())
 
     @cached_property
-    def _plan(self) -> Plan:
-        home = self._place.home
-        return plan_application(with_schemas(self._app, home.path), self._session, home.identity)
+    def _planned(self) -> PlannedRegions:
+        return PlannedRegions(app=self._app, home=self._place.home, session=self._session)
 
     def _region(self, logs: RegionLogs) -> Region:
-        """Return the planned region. Raises: NotRecomputed: it is another one than that which runs."""
-        found = next((r for r in self._plan.regions if r.name == logs.name), None)
-        if found is None or replace(found.logs(), steps=(), where=None) != replace(logs, steps=(), where=None):
+        found = self._planned.region(logs)
+        if found is None:
             raise NotRecomputed(f"the steps of {logs.name} in this file are not those that the application has run")
         return found
 
@@ -139,7 +135,7 @@ class MadeOf:
 
     def _hops(self, region: Region) -> dict[str, Region]:
         """Return the regions without a state that write a log on the path to a region, by these logs."""
-        writers = {each.hop.topic: each for each in self._plan.regions if each.hop is not None}
+        writers = {each.hop.topic: each for each in self._planned.plan.regions if each.hop is not None}
         found: dict[str, Region] = {}
         waiting = [region]
         while waiting:

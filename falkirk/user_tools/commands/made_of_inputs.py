@@ -198,10 +198,8 @@ class Inputs:
         _, partition, offset, *_ = self._numbers
         places, depth = self._places_in_hop(partition, topics)
         lows: dict[Place, Place] = {}
-        highs: dict[Place, Place] = {}
         for stamp in places:
             lows[stamp[:2]] = min(stamp, lows.get(stamp[:2], stamp))
-            highs[stamp[:2]] = max(stamp, highs.get(stamp[:2], stamp))
         found: list[tuple[int, int, Place]] = []
         for stamp in stamps:
             mine = stamp[:depth]
@@ -210,10 +208,9 @@ class Inputs:
                     found.append((places[mine], 0, stamp))
                 continue
             time = self.at(stamp, topics).record.timestamp_ms
-            if mine[:2] in lows:
-                was_deleted = mine < lows[mine[:2]]
-            else:  # the hop has no record of this partition any more, or not yet
-                was_deleted = time <= self.result.record.timestamp_ms
+            # Otherwise the hop has no record of this partition any more, or not yet.
+            is_known, is_early = mine[:2] in lows, time <= self.result.record.timestamp_ms
+            was_deleted = mine < lows[mine[:2]] if is_known else is_early
             if was_deleted:
                 found.append((-1, time, stamp))
         return [stamp for _, _, stamp in sorted(found)]

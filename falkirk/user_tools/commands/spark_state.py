@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -16,7 +15,7 @@ from falkirk.errors.conditions.spark import HOME_VERSION_STATE
 from falkirk.runtime.spark.rows import JSON_OPTIONS
 from falkirk.spark_setup import spark as local_spark
 from falkirk.theory.ids import BatchId
-from falkirk.user_tools.commands.kept_state import StateReader, StateRows
+from falkirk.user_tools.commands.kept_state import StateRows
 
 #: Spark's name of a grouping expression that is no column.
 _EXPRESSION = "_groupingexpression"
@@ -47,13 +46,6 @@ def own_spark(app: Application) -> Iterator[Callable[[], SparkSession]]:
     finally:
         for each in started:
             each.stop()
-
-
-@contextmanager
-def spark_reader(app: Application) -> Iterator[StateReader]:
-    """Start Spark, and yield a reader of states. It ends with the context."""
-    with own_spark(app) as session:
-        yield partial(read_aggregates, session())
 
 
 def read_aggregates(session: SparkSession, folder: Path, number: BatchId, key: Sequence[str], limit: int) -> StateRows:

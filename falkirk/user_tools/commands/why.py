@@ -65,8 +65,8 @@ def why(
     BATCH@EPOCH asks for all results of an epoch, such as those in the folder `epoch=0000000003` of a sink.
 
     A result of an aggregation is computed again, from the records of its topics that are still there. The command lists
-    the newest records that made it, counts the others, and says whether they give the same result. If the steps can't be
-    computed again, or with --no-recompute, it lists the earlier records with the key of the result.
+    the newest records that made it, counts the others, and says whether they give the same result. With --no-recompute,
+    or if the steps can't be computed again, it lists the earlier records with the key of the result.
 
     It works on a running and on a stopped application, and changes nothing.
     """

@@ -91,7 +91,7 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
 def _see_the_state(region: RegionLogs, home: Home, records: TopicRecords, spark: "SparkSession") -> None:
     """Compare the answer of `falkirk state` with the input that the last checkpoint covers."""
     read = partial(read_aggregates, spark)
-    state = live_state(region, home, read, (), limit=100)
+    (state,) = live_state(region, home, read, (), limit=100)
     assert state.columns == ("word", "count", "sum", "latest0", "last input")
     ends = {p: Offset(end) for p, end in state.covers[region.source].items()}
     rows = [r.content for r in records.forward(region.source, {}, ends)]
@@ -100,7 +100,7 @@ def _see_the_state(region: RegionLogs, home: Home, records: TopicRecords, spark:
     assert {row["word"]: (row["count"], row["sum"]) for row in state.rows} == {
         word: (len(each), sum(each)) for word, each in by_word.items()
     }
-    (only,) = live_state(region, home, read, ("a",), limit=100).rows
+    (only,) = live_state(region, home, read, ("a",), limit=100)[0].rows
     assert (only["word"], only["latest0"]) == ("a", by_word["a"][-1])
     at = RecordPlace(
         topic=region.source, partition=only["last input"]["partition"], offset=only["last input"]["offset"]
