@@ -93,7 +93,7 @@ class Inputs:
         own = self._direct_cause
         first, last = dict[int, Offset](), dict[int, Offset]()
         for p, end in ends.items():
-            if own is not None and own[0] is source:
+            if own is not None and own[0].topic.topic == source.topic.topic:
                 if p == own[1]:
                     end = min(end, Offset(own[2] + 1))
                 elif not self.needs_all_partitions:

@@ -75,11 +75,11 @@ class StateFold:
         """
         (key, out), since = self._new(rows), 0
         for number, each in enumerate(self._plain(rows)):
+            out.batch()  # forget the results of the row before
             if self._rules is not None:
                 key.move(each[AGE]["watermark"])
             if key.state is None:
                 since = number
-            out.batch()  # forget the results of the row before
             key.key = tuple(each["key"].values())
             key.add(each)
         if until is not None:
