@@ -77,7 +77,7 @@ from falkirk.user_tools.commands.invalid_results import (
     merged,
     none_invalid,
 )
-from falkirk.user_tools.commands.judge_aggregates import keyed_of, model_of, refuse_unordered
+from falkirk.user_tools.commands.judge_aggregates import aggregate_model, keys_and_aggregates, refuse_unordered
 from falkirk.user_tools.commands.judge_places import unread_values
 
 #: The parts of a dead letter that are compared.
@@ -307,10 +307,10 @@ class _Compared:
 
     def keyed(self, good: Frame, step: Step) -> Verdict:
         """Return the verdict on the results of a keyed step. Args: good: the rows before it."""
-        keys, aggregates = keyed_of(step)
+        keys, aggregates = keys_and_aggregates(step)
         if tuple(self.sink.topic.keys) != keys:
             raise not_checkable(self.sink, f"its key is not that of groupBy({', '.join(keys)})")
-        columns, model = model_of(keys, aggregates, self.sink)
+        columns, model = aggregate_model(keys, aggregates, self.sink)
         read = good.data.select(*keys, *columns)
         kinds = _types(read)
         refuse_unordered(read, model, self.sink)

@@ -38,7 +38,7 @@ def refuse_unordered(data: DataFrame, model: AggregateModel, sink: DeclaredSink)
                 raise not_checkable(sink, f"{name} is in the order of {kind.simpleString()}")
 
 
-def keyed_of(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
+def keys_and_aggregates(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
     """Return the columns of the key and the aggregates of a step. Raises: DefinitionError: `NOT_CHECKABLE`."""
     keys, aggregates = grouping_of(step.arguments)
     if not all(isinstance(key, str) for key in keys):
@@ -46,7 +46,9 @@ def keyed_of(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
     return tuple(keys), aggregates
 
 
-def model_of(keys: tuple[str, ...], aggregates: Sequence[Any], sink: DeclaredSink) -> tuple[list[Any], AggregateModel]:
+def aggregate_model(
+    keys: tuple[str, ...], aggregates: Sequence[Any], sink: DeclaredSink
+) -> tuple[list[Any], AggregateModel]:
     """Return the columns that the aggregates read, and the model that recomputes them."""
     columns: list[Any] = []
     parts: dict[str, AggregateFunction] = {}

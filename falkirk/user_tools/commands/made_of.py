@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -35,12 +34,11 @@ from falkirk.steps.live.aggregates import grouping_of
 from falkirk.steps.live.stamped import Frame, is_good, key_column
 from falkirk.user_tools.commands.due import AGGREGATIONS, Given, RegionEvaluation, own_session
 from falkirk.user_tools.commands.due_timed import PLACE, RegionRows, placed
-from falkirk.user_tools.commands.made_of_inputs import Inputs, NotRecomputed
+from falkirk.user_tools.commands.made_of_inputs import NotRecomputed, RegionInputs
 from falkirk.user_tools.commands.made_of_states import Folded, StateFold
 from falkirk.user_tools.commands.planned import PlannedRegions
 from falkirk.user_tools.commands.records import FoundRecord, RecordPlace, TopicRecords, key_texts
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEY, _RANK, _VALUE = "__falkirk_key", "__falkirk_rank", "__falkirk_value"
 #: The numbers of a stamp before its sub-indexes.
 _OF_RECORD = 3
@@ -120,7 +118,7 @@ class MadeOf:
                 raise NotRecomputed("it has a union after its last step with a state")
             keyed = keyed.parent
         assert isinstance(keyed, Step), "the caller knows that it has a state"
-        inputs = Inputs(
+        inputs = RegionInputs(
             region=region, path=path, hops=hops, result=found, records=self._records, store=self._place.home.store,
             session=self._session, look=self._look, needs_all_partitions=is_ordered(keyed),
         )  # fmt: skip
@@ -154,7 +152,7 @@ class _Result:
     region: Region
     keyed: Step
     found: FoundRecord
-    inputs: Inputs
+    inputs: RegionInputs
     evaluation: RegionEvaluation
     session: SparkSession
 
@@ -246,7 +244,7 @@ class _Result:
         keys = [key for key in self.keyed.arguments[0] if window_of(key) is None]
         windows = [n for n, key in zip(own.columns, self.keyed.arguments[0], strict=False) if window_of(key)]
         names = [name for name in own.columns[: len(self.keyed.arguments[0])] if name not in windows]
-        equal = [place for place, value in found if place in at and same(value, self.found.content)]
+        equal = [place for place, value in found if place in at and same_values(value, self.found.content)]
         alike = [place for place, value in found if place in at and self._is_alike(value, [*names, *windows])]
         if not equal and not alike:
             raise NotRecomputed(
@@ -265,7 +263,7 @@ class _Result:
         content = self.found.content
         if not names or not {*names} <= content.keys() or not {*names} <= value.keys():
             return False
-        return all(same(value[name], content[name]) for name in names)
+        return all(same_values(value[name], content[name]) for name in names)
 
     def _by_place(self, frame: Frame, names: Sequence[str]) -> list[tuple[Place, str]]:
         keys = [F.col(f"`{name}`") for name in names] or [F.lit(0)]
@@ -292,7 +290,7 @@ class _Result:
             done = fold.of(self._only(taken, mine), until)
             results = self._values(fold.as_frame(done.results, taken)) if done.results else []
             key = candidate
-            if any(same(value, self.found.content) for value in results):
+            if any(same_values(value, self.found.content) for value in results):
                 break
         if done is None:
             raise NotRecomputed("the record that caused it is not among those that are left and were read")
@@ -320,7 +318,7 @@ class _Result:
         if window is None:  # rows that are results of windows come from the rows of these
             rows = [m for stamp in rows for m in _members(due, stamp)]
         places = [self.inputs.at(stamp, self._topics).at for stamp in reversed(rows)]
-        agrees: bool | None = any(same(value, self.found.content) for value in results)
+        agrees: bool | None = any(same_values(value, self.found.content) for value in results)
         if not agrees and (self.region.output.format != "json" or self.region.varying):
             agrees = None
         unread = self.inputs.unread
@@ -337,23 +335,18 @@ def _members(due: RegionRows, stamp: Place) -> Sequence[Place]:
     return (stamp,) if window is None else window.members
 
 
-def time_text(micros: int) -> str:
-    """Return a time as results have it."""
-    return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
-
-
 def _flat(stamp: Any) -> Place:
     return tuple(int(number) for number in stamp)
 
 
-def same(one: Any, other: Any) -> bool:
+def same_values(one: Any, other: Any) -> bool:
     """Return whether two values of JSON are the same, but for the rounding of sums."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
         return one == other or math.isclose(one, other, rel_tol=_ROUNDED)
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(same_values(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(same_values, one, other))
     return bool(one == other)

@@ -1,8 +1,8 @@
 """Made of, inputs: the records of a region's sources that may have made a result, and which of them came before it.
 
 Each log is read by its own client, not by Spark, so the number of records is limited and the rights are those of other
-commands. A log between two regions loses its records soon. So its rows come from the region that writes it, and what is
-left of the log says in which order the next region got them.
+commands. A log between two regions loses its records soon. So its rows come from the region that writes it, and the
+records that are left in the log have the order in which the next region got them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ class Unread:
 
 
 @dataclass(kw_only=True)
-class Inputs:
+class RegionInputs:
     """The records that may have made a result of a region.
 
     Args: path: the region, and those that write the logs between it and the topics of users. hops: the latter by their

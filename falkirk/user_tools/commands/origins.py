@@ -29,9 +29,17 @@ from falkirk.theory.delivery import input_records
 from falkirk.theory.ids import LogId, Offset
 from falkirk.user_tools.commands.epoch_origins import EpochOrigins
 from falkirk.user_tools.commands.epoch_records import UnknownEpoch
-from falkirk.user_tools.commands.made_of import Made, MadeOf, time_text
+from falkirk.user_tools.commands.made_of import Made, MadeOf
 from falkirk.user_tools.commands.made_of_inputs import NotRecomputed
-from falkirk.user_tools.commands.records import EpochPlace, FoundRecord, RecordPlace, TopicRecords, as_text, key_texts
+from falkirk.user_tools.commands.records import (
+    EpochPlace,
+    FoundRecord,
+    RecordPlace,
+    TopicRecords,
+    as_text,
+    event_time_text,
+    key_texts,
+)
 from falkirk.user_tools.commands.written import Writer, topic_named, writers_of
 
 _Values = dict[str, Any]
@@ -206,7 +214,7 @@ class Origins:
         before = self._newest_before(region, made.records)
         return {
             "columns": list(made.columns), "values": list(made.values),
-            "window": None if made.window is None else [time_text(us) for us in made.window],
+            "window": None if made.window is None else [event_time_text(us) for us in made.window],
             "count": len(made.records), "rows": made.rows,
             "records": self._inputs(made.records[: self._limit], depth + 1), "before": before,
             "looked_at": made.looked_at, "deleted": made.deleted, "not_looked_at": made.skipped,

@@ -7,7 +7,6 @@ aggregates are bytes, which are decoded with the steps of the plan. `Operator.ja
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -34,11 +33,11 @@ from falkirk.steps.live.windows import aggregates_for_java
 from falkirk.steps.sources.topics import kafka_schema, parse_records, parsing
 from falkirk.theory.ids import BatchId
 from falkirk.user_tools.commands.kept_state import StateTable
+from falkirk.user_tools.commands.records import event_time_text
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: In the table `newest`: a key has no timer; the time of a record that counts for no expiry.
 _NO_TIMER, _NEVER = -(2**63) + 1, -(2**61)
-Values = dict[str, Any]
+_Values = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +67,12 @@ class StateTables:
         told = [json.loads(row["operatorProperties"] or "{}") for row in rows]
         return {each["stateName"] for operator in told for each in operator.get("stateVariables", ())}
 
-    def _kept(self, step: Step) -> Iterator[tuple[str, str, Callable[[Values, Values], Values]]]:
+    def _kept(self, step: Step) -> Iterator[tuple[str, str, Callable[[_Values, _Values], _Values]]]:
         """Yield the tables of a step: the name, its content in words, and what shows a row of it."""
         match step.operation:
             case "dropDuplicates":
                 yield "known", "first records", lambda key, value: {
-                    "time": time_text(value["time"]), "partition": value["partition"],
+                    "time": event_time_text(value["time"]), "partition": value["partition"],
                 }  # fmt: skip
             case "stateful":
                 yield "states", "states", self._python(step)
@@ -81,7 +80,8 @@ class StateTables:
             case "windows":
                 show = self._aggregates(step, split_windows(step.arguments[0])[1], step.arguments[1])
                 yield "open", "open windows", lambda key, value: {
-                    "start": time_text(key["start"]), "end": time_text(value["end"]), **show(value["buffers"]),
+                    "start": event_time_text(key["start"]), "end": event_time_text(value["end"]),
+                    **show(value["buffers"]),
                 }  # fmt: skip
             case "agg" | "count":
                 shown = self._aggregates(step, *grouping_of(step.arguments))
@@ -90,7 +90,7 @@ class StateTables:
                 yield "rows", "records that wait for a partner", self._waiting(step)
                 yield "versions", "versions of the right side", self._waiting(step)
 
-    def _table(self, name: str, what: str, step: Step, show: Callable[[Values, Values], Values]) -> StateTable:
+    def _table(self, name: str, what: str, step: Step, show: Callable[[_Values, _Values], _Values]) -> StateTable:
         read = self.session.read.format("statestore").option("batchId", self.number).option("stateVarName", name)
         data = read.load(str(self.folder))
         kind = data.schema["user_map_key"].dataType
@@ -116,14 +116,14 @@ class StateTables:
 
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
-    def _python(self, step: Step) -> Callable[[Values, Values], Values]:
+    def _python(self, step: Step) -> Callable[[_Values, _Values], _Values]:
         zone = ZoneInfo(str(self.session.conf.get("spark.sql.session.timeZone")))
         codec = RowCodec(
             schema_of(step.arguments[1]["state"], "state", step.where), zone, lambda kind, number: f"{number}"
         )
         return lambda key, value: codec.decode(bytes(value["state"]))
 
-    def _aggregates(self, step: Step, keys: Sequence[Any], aggregates: Sequence[Any]) -> Callable[[bytes], Values]:
+    def _aggregates(self, step: Step, keys: Sequence[Any], aggregates: Sequence[Any]) -> Callable[[bytes], _Values]:
         session: Any = self.session
         data = self._before(step).data
         made = aggregates_for_java(data, aggregates_of(aggregates))
@@ -131,18 +131,18 @@ class StateTables:
         schema = data._jdf.schema()
         return lambda buffers: dict(json.loads(java.results(made, schema, bytearray(buffers))))
 
-    def _waiting(self, step: Step) -> Callable[[Values, Values], Values]:
+    def _waiting(self, step: Step) -> Callable[[_Values, _Values], _Values]:
         session: Any = self.session
         java = session._jvm.org.falkirk.ShownState
         sides = [self._side(node) for node in (step.parent, step.arguments[0].node)]
 
-        def show(key: Values, value: Values) -> Values:
+        def show(key: _Values, value: _Values) -> _Values:
             side = key.get("side", 1)
             columns, stamp = sides[side], value["stamp"]
             row = {} if columns is None else json.loads(java.row(columns, bytearray(value["row"])))
             at = self.region.sources[stamp["source"]].topic.log
             found = {
-                "side": "right" if side else "left", "time": time_text(value["time"]),
+                "side": "right" if side else "left", "time": event_time_text(value["time"]),
                 "record": f"{at}/{stamp['partition']}@{stamp['offset']}",
             }  # fmt: skip
             return found | ({"has a partner": value["paired"]} if "paired" in value else {}) | {"row": row}
@@ -151,7 +151,7 @@ class StateTables:
 
     def _side(self, node: Any) -> str | None:
         """Return the columns of a side of a join as JSON; None: it is the results of another join."""
-        if isinstance(node, Step) and any(step.operation == "timedJoin" for step in frames_steps(node)):
+        if isinstance(node, Step) and any(step.operation == "timedJoin" for step in _steps_to(node)):
             return None
         own = self._after(node).own
         return StructType(own.schema.fields).json()
@@ -170,7 +170,7 @@ class StateTables:
         return after(node, begin, frames.apply)
 
 
-def frames_steps(node: Any) -> list[Step]:
+def _steps_to(node: Any) -> list[Step]:
     """Return the steps that lead to a node."""
     found = []
     while isinstance(node, Step):
@@ -179,11 +179,11 @@ def frames_steps(node: Any) -> list[Step]:
     return found
 
 
-def _newest(key: Values, value: Values) -> Values:
+def _newest(key: _Values, value: _Values) -> _Values:
     timer = value.get("timer", _NO_TIMER)
     return {
-        "newest record": time_text(value["time"]) if value["time"] > _NEVER else None,
-        "timer": None if timer == _NO_TIMER else time_text(timer),
+        "newest record": event_time_text(value["time"]) if value["time"] > _NEVER else None,
+        "timer": None if timer == _NO_TIMER else event_time_text(timer),
     }
 
 
@@ -206,11 +206,3 @@ def _key_names(step: Step, count: int) -> list[str]:
         if len(found) in (0, count)
         else [f"key {n + 1}" for n in range(count)]
     )
-
-
-def time_text(micros: int) -> str:
-    """Return a time as results have it."""
-    try:
-        return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
-    except OverflowError:
-        return f"{micros} us"

@@ -174,10 +174,8 @@ def _see_what_made_a_result(
             counted = [row["line"].split().count(word) for row in rows]
             assert all(counted)
             assert (found["columns"], word, found["agrees"]) == (["word"], result["word"], True), found
-            assert found["rows"] == result["version"]
-            assert sum(counted) - found["rows"] in (0, 1), "the second word of the newest line may come later"
-            assert (found["count"], found["deleted"], found["not_looked_at"]) == (len(rows), 0, 0)
-            assert f"made of {len(rows)} record" in text
+            assert sum(counted) - result["version"] in (0, 1), "the second word of the newest line may come later"
+            assert (found["rows"], found["deleted"], found["not_looked_at"]) == (result["version"], 0, 0)
             assert "computed again from these records, the result is the same" in text
 
         ends = topics.end_positions(counts)
@@ -188,10 +186,9 @@ def _see_what_made_a_result(
             see(*found)
         newest = [TopicRecords(place).last(LogId(counts), 1)[0].at]
         ((few, text),) = made(newest, look=20)
-        assert few["agrees"] is False
-        assert "older ones were not read: use --look" in text
-        hop = shape.regions[-1].source
-        topics.delete_below(hop, {p: max(0, end - 3) for p, end in topics.end_positions(hop).items()})
+        assert (few["agrees"], "older ones were not read: use --look" in text) == (False, True)
+        ends = topics.end_positions(hop := shape.regions[-1].source)
+        topics.delete_below(hop, {p: max(0, end - 3) for p, end in ends.items()})
         (found,) = made(newest)
         see(*found)
         topics.delete_below(lines, {0: 5})
