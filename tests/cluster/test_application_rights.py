@@ -24,21 +24,21 @@ FULL = Path(__file__).parent / "apps" / "rights.py"
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, which makes the certificates")
 
 
-#: Runs `falkirk verify` for several users, one after the other, in one JVM: argv[1] has the options of each.
-_VERIFY = """
+#: Runs commands for several users, one after the other, in one JVM: argv[1] has the arguments of each.
+_COMMANDS = """
 import json, os, sys
 from click.testing import CliRunner
-from falkirk.user_tools.commands.verify import verify
+from falkirk.cli import main
 for user, *options in json.loads(sys.argv[1]):
     os.environ["KAFKA_USER"] = user
-    told = CliRunner().invoke(verify, [*options, "--json"])
+    told = CliRunner().invoke(main, [*options, "--json"])
     print(json.dumps([told.exit_code, told.stdout, told.stderr + str(told.exception)]))
 """
 
 
 def test_the_application(guarded: Secured, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that uses Kafka in its own way works with exactly the documented rights: a hop, a batch with a view, an
-    iteration, copies, requests over HTTP, dead letters of each, and a restart. Then two users verify it.
+    iteration, copies, requests over HTTP, dead letters of each, and a restart. Then users verify it and look at it.
 
     The application logs in by password until everything is killed, and by token from then on. The broker fences its
     outputs."""
@@ -105,15 +105,28 @@ def test_the_application(guarded: Secured, home: Path, tag: str, monkeypatch: py
     written = [right for topic in (*outputs, *dead) for right in rights(TOPIC, topic, READ)]
     groups = rights(GROUP, "falkirk-check-", READ, is_prefix=True)
     login(guarded, judge, [*read, *written, *groups], monkeypatch)
+    looker, at_home = f"looker-{tag}", ("--home", str(home))
+    internal = rights(TOPIC, f"falkirk.{name}.", READ, is_prefix=True)
+    look = [*read, *written, *internal, *rights(GROUP, "falkirk", READ, is_prefix=True)]
+    login(guarded, looker, look, monkeypatch)
     asked = [
-        [auditor, "determinism", str(FULL)],
-        [judge, "outputs", str(FULL), "--home", str(home), "--sink", "counts"],
+        [auditor, "verify", "determinism", str(FULL)],
+        [judge, "verify", "outputs", str(FULL), *at_home, "--sink", "counts"],
+        [looker, "peek", str(FULL), *at_home, counts, "-n", "2"],
+        [looker, "why", str(FULL), *at_home, f"{counts}/0@0", "--look", "1000000"],
     ]
-    command = [sys.executable, "-c", _VERIFY, json.dumps(asked)]
+    command = [sys.executable, "-c", _COMMANDS, json.dumps(asked)]
     told = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
     assert told.returncode == 0, told.stderr
-    audited, judged = map(json.loads, told.stdout.splitlines())
-    assert (audited[0], judged[0]) == (0, 0), told.stdout + told.stderr
+    audited, judged, peeked, explained = map(json.loads, told.stdout.splitlines())
+    assert (audited[0], judged[0], peeked[0], explained[0]) == (0, 0, 0, 0), told.stdout + told.stderr
+    assert [each["unit"] for each in json.loads(peeked[1])] == ["counts", "counts"]
+    origin = json.loads(explained[1])["origin"]
+    assert origin["made_of"] is not None, origin["not_recomputed"]
+    assert (origin["made_of"]["agrees"], {r["record"]["topic"] for r in origin["made_of"]["records"]}) == (
+        True,
+        {events},
+    )
     outcomes = {each["name"]: each["outcome"] for each in json.loads(audited[1])}
     assert outcomes.pop("replies") == "not run", "requests have no sample"
     assert outcomes == dict.fromkeys(("counts-by-word", "counts", "totals", "components"), "same")

@@ -165,7 +165,13 @@ STATE_UNREADABLE = Condition(
     "STATE_UNREADABLE",
     DefinitionError,
     "the state of {unit!r} can't be shown: it is that of {step}.",
-    hint="Only the states of a live groupBy and of batches can be shown. Read the results in the topic.",
+    hint="Read the results in the topic.",
+)
+STATE_UNREADABLE_CHANGED = Condition(
+    "STATE_UNREADABLE",
+    DefinitionError,
+    "the state of {unit!r} can't be shown: its steps in this file are not those that the application has run.",
+    hint="Give the file with which the application runs.",
 )
 BATCH_UNKNOWN = Condition(
     "BATCH_UNKNOWN",

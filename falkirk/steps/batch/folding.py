@@ -65,13 +65,13 @@ def folding(
         out = sender()
         make, make_state = Row(*names), Row(*states)
 
-        def new(key: tuple[Any, ...]) -> _Key:
-            return _Key(
+        def new(key: tuple[Any, ...]) -> FoldedKey:
+            return FoldedKey(
                 function=function, rules=rules, out=out, keys=keys, key=key, make=make, make_state=make_state,
                 beside=beside,
             )  # fmt: skip
 
-        now: _Key | None = None
+        now: FoldedKey | None = None
         for batch in batches:
             for each, error in plain_rows(batch):
                 if error is not None:
@@ -93,7 +93,7 @@ def folding(
 
 
 @dataclass(kw_only=True)
-class _Key:
+class FoldedKey:
     """The state of a key in an epoch, its newest row's age, its timer in microseconds, and the end of the epoch.
 
     A timer that is due when a row sets it fires before the next row of its key, or at the end. Results have no order
@@ -121,7 +121,7 @@ class _Key:
             self.timer = each.get(_TIMER)
             return
         if self.rules is not None:
-            self._move(each[_AGE]["watermark"])
+            self.move(each[_AGE]["watermark"])
 
         def call() -> object:
             return self.function(self.make(*each["row"].values()), self.state)
@@ -131,7 +131,7 @@ class _Key:
 
     def end(self) -> None:
         """End the epoch, and keep the state."""
-        self._move(self.ends)
+        self.move(self.ends)
         if self.state is None:
             return
         ages = {} if self.age is None else {_AGE: self.age}
@@ -157,7 +157,7 @@ class _Key:
             found[beside.stamp[0]] = {**stamp, beside.stamp[1]: place}
         return found
 
-    def _move(self, watermark: int | None) -> None:
+    def move(self, watermark: int | None) -> None:
         """Let the timer fire, or the state expire, as far as they are due."""
         if self.rules is None or watermark is None:
             return

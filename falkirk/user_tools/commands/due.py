@@ -1,27 +1,28 @@
-"""Due: the rows and the bad records that live regions must have published, from all records of their sources.
+"""Due: the rows and the bad records that live regions must have published, from the records of their sources.
 
-Spark reads each topic as a batch and applies the recorded steps of the plan's regions. A log between two regions is not
-read: its rows are those of the region that writes it.
+Spark applies the recorded steps of the plan's regions to them as a batch. A log between two regions is not read: its
+rows are those of the region that writes it. `falkirk verify outputs` judges results by these rows, and `falkirk why`
+finds with them the records that made a result.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.declare.nodes import UNIONS, Node, SourceNode, Step, is_right_first
-from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.windows import split_windows, unchanged
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.commands import NOT_CHECKABLE
-from falkirk.kafka_client.connection import Connection
+from falkirk.errors.location import SourceLocation
 from falkirk.plan.fingerprint import KEYED
 from falkirk.plan.region import Region
-from falkirk.spark_setup.spark import kafka_options
+from falkirk.steps.batch.in_epoch import empty
+from falkirk.steps.batch.running import updated
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.stamped import Frame, attempt
 from falkirk.steps.live.unions import number_source, union_frames
-from falkirk.steps.sources import reads
 from falkirk.steps.sources.topics import parse_records, parsing
 from falkirk.steps.static_analysis.determinism import operations, undetermined
 from falkirk.steps.static_analysis.functions import Nature, entry_of
@@ -35,9 +36,18 @@ AGGREGATIONS = ("agg", "count")
 _OF_WINDOWS = {"Expand"}
 
 
-def not_checkable(sink: DeclaredSink, reason: str) -> DefinitionError:
+class Declared(Protocol):
+    """A sink, or the region whose results are recomputed."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def where(self) -> SourceLocation: ...
+
+
+def not_checkable(of: Declared, reason: str) -> DefinitionError:
     """Return the error `NOT_CHECKABLE`."""
-    return NOT_CHECKABLE.error(where=sink.where, sink=sink.name, reason=reason)
+    return NOT_CHECKABLE.error(where=of.where, sink=of.name, reason=reason)
 
 
 def own_session(session: SparkSession) -> SparkSession:
@@ -59,20 +69,31 @@ def keeps_order(region: Region) -> bool:
     return bool(region.sharded_by) and set(keyed[:-1]) == {"dropDuplicates"}
 
 
-class RegionEvaluation:
-    """Computes what the regions on the path to one sink must have published.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The input of an evaluation.
 
-    Attributes: topics: the topics of users that it has read, each at the place that is its number in stamps. raw: their
-        records.
-    Args: hops: the regions by the internal topics that they write. partitions: the numbers of partitions of topics.
+    Args: of: whose results they are. hops: the regions by the internal topics that they write. A log of another region
+        is read. read: returns the records of a source. partitions: the numbers of partitions of topics. judges: refuse
+        steps whose results can't be compared. Otherwise the caller knows that the steps are deterministic, and they may
+        call Python.
     """
 
-    def __init__(
-        self, sink: DeclaredSink, hops: Mapping[str, Region], connection: Connection, session: SparkSession,
-        partitions: Mapping[str, int],
-    ) -> None:  # fmt: skip
-        self._sink, self._hops, self._connection, self._session = sink, hops, connection, session
-        self._partitions = partitions
+    of: Declared
+    hops: Mapping[str, Region]
+    read: Callable[[SourceNode], DataFrame]
+    partitions: Mapping[str, int]
+    judges: bool = True
+
+
+class RegionEvaluation:
+    """Computes what the regions on the path to a sink must have published.
+
+    Attributes: topics: the topics that it has read, each at the place that is its number in stamps. raw: their records.
+    """
+
+    def __init__(self, given: Given, session: SparkSession) -> None:
+        self._sink, self._hops, self._given, self._session = given.of, given.hops, given, session
         self._known: dict[str, RegionRows] = {}
         self.topics: list[str] = []
         self.raw: list[DataFrame] = []
@@ -85,7 +106,7 @@ class RegionEvaluation:
         if region.name not in self._known:
             node = region.node
             before = node.parent if isinstance(node, Step) and node.operation in AGGREGATIONS else node
-            self._known[region.name] = self._after(before, region)
+            self._known[region.name] = self.after(before, region)
         return self._known[region.name]
 
     def close(self) -> None:
@@ -96,6 +117,8 @@ class RegionEvaluation:
     def recomputable(self, frame: Frame, step: Step) -> Frame:
         """Return the frame after a step that is deterministic. Raises: DefinitionError: `NOT_CHECKABLE`."""
         after = frames.apply(frame, step)
+        if not self._given.judges:
+            return after
         unknown = set(undetermined(operations(frame.data), operations(after.data)))
         if step.operation == "windows":
             unknown -= _OF_WINDOWS
@@ -103,18 +126,23 @@ class RegionEvaluation:
             raise not_checkable(self._sink, f"{', '.join(sorted(unknown))} ({step.where}) may differ each time")
         return after
 
-    def _after(self, node: Node, region: Region) -> RegionRows:
+    def after(self, node: Node, region: Region) -> RegionRows:
+        """Return the rows after a step of a region. Raises: DefinitionError: `NOT_CHECKABLE`."""
         if not isinstance(node, Step):
             source = node if isinstance(node, SourceNode) else next(iter(region.joined), None)
             assert source is not None, "the steps of a region begin at its sources"
             return self._begin(source)
         if region.joined[1:]:
             raise not_checkable(self._sink, "it joins more than two streams")
-        if node.operation in ("map_rows", "stateful"):
-            raise not_checkable(self._sink, "it calls Python")
-        if node.operation in AGGREGATIONS:
+        judges = self._given.judges
+        if node.operation == "stateful" or (node.operation == "map_rows" and judges):
+            raise not_checkable(self._sink, "it calls Python" if judges else "it has steps after its `stateful`")
+        if node.operation in AGGREGATIONS and judges:
             raise not_checkable(self._sink, "it has steps after its `groupBy`")
-        due = self._after(node.parent, region)
+        due = self.after(node.parent, region)
+        if node.operation in AGGREGATIONS:
+            frame, _ = updated(due.frame, node, lambda schema: empty(self._session, schema))
+            return replace(due, frame=frame)
         match node.operation:
             case "withWatermark":
                 return due_timed.timed(due, node)
@@ -123,11 +151,11 @@ class RegionEvaluation:
             case "windows":
                 return due_timed.windows(due, node, self._planned(due.frame, node))
             case "timedJoin":
-                right = self._after(node.arguments[0].node, region)
-                counts = [self._partitions[each.topic.topic] for each in region.sources]
+                right = self.after(node.arguments[0].node, region)
+                counts = [self._given.partitions[each.topic.topic] for each in region.sources]
                 return due_timed.joined(due, right, node, (counts[0], counts[1]))
         if node.operation in UNIONS:
-            return self._united(due, self._after(node.arguments[0].node, region), node)
+            return self._united(due, self.after(node.arguments[0].node, region), node)
         return self._stepped(due, node)
 
     def _planned(self, frame: Frame, step: Step) -> Frame:
@@ -135,7 +163,7 @@ class RegionEvaluation:
         planned, ([window], _) = self.recomputable(frame, step), split_windows(step.arguments[0])
         rounded = of_types(planned.data, operations(planned.data))
         sums = sorted({name for name in rounded if entry_of(name).nature is Nature.FLOATING})
-        if sums and not window.slide:
+        if sums and not window.slide and self._given.judges:
             reason = f"{', '.join(sums)} ({step.where}) adds doubles, and sessions that merge add them in another order"
             raise not_checkable(self._sink, reason)
         return planned
@@ -156,22 +184,16 @@ class RegionEvaluation:
 
     def _begin(self, source: SourceNode) -> RegionRows:
         topic = source.topic
-        if source.is_hop:
+        if source.is_hop and topic.topic in self._hops:
             writer = self._hops[topic.topic]
             if isinstance(writer.node, Step) and writer.node.operation in AGGREGATIONS:
                 raise not_checkable(self._sink, "it has steps after its `groupBy`")
             due = self.of(writer)
             rows = due.frame.data.where(frames.is_good())
             return replace(due, frame=replace(due.frame, data=rows))
-        if topic.starting != "earliest":
-            reason = f"its source was read from {topic.starting}, an offset that is not known"
-            raise not_checkable(self._sink, reason)
         if topic.topic not in self.topics:
-            client = kafka_options(self._session, self._connection)
             self.topics.append(topic.topic)
-            records = reads.spark_records(self._session, client, topic.topic, headers=topic.reads_headers)
-            self.raw.append(records.persist())  # a join reads each side several times
+            self.raw.append(self._given.read(source).persist())  # a join reads each side several times
         number = self.topics.index(topic.topic)
-        return RegionRows(
-            frame=number_source(parse_records(self.raw[number], parsing(topic, self._session), timed=True), number)
-        )
+        frame = parse_records(self.raw[number], parsing(topic, self._session), timed=True)
+        return RegionRows(frame=number_source(replace(frame, is_run=not self._given.judges), number))

@@ -8,8 +8,8 @@ of a pair can differ (`steps/live/joins.py`).
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ from falkirk.steps.live.joins import Matching, join_sides, joined_columns, match
 from falkirk.steps.live.stamped import Frame, is_good, key_column
 from falkirk.steps.live.windows import with_key
 
-_REASON, _PLACE, _KIND = "__falkirk_reason", "__falkirk_place", "__falkirk_kind"
+_REASON, PLACE, _KIND = "__falkirk_reason", "__falkirk_place", "__falkirk_kind"
 _RESULT, _RANK, _START, _END = (f"__falkirk_{name}" for name in ("result", "rank", "start", "end"))
 _CAUSE = tuple(f"__falkirk_cause{number}" for number in range(4))
 _NEWEST, _THEIRS = "__falkirk_newest", "__falkirk_theirs"
@@ -54,12 +54,14 @@ class RegionRows:
     Args: maybe: rows that it may have published. times: the records by which the time of each partition moves.
         ordered_by: the columns of the key by which a step with event time orders its results; None: they have no order.
             Empty: there was no such step, so rows have the order of their source partitions.
+        windows: after windows, each by the place of its result.
     """
 
     frame: Frame
     maybe: Frame | None = None
     times: DataFrame | None = None
     ordered_by: tuple[str, ...] | None = ()
+    windows: Mapping[Place, WindowResult] = field(default_factory=dict)
 
 
 def timed(due: RegionRows, step: Step) -> RegionRows:
@@ -85,9 +87,9 @@ def deduplicated(due: RegionRows, step: Step) -> RegionRows:
     frame, (keys, watermark) = due.frame, step.arguments
     rows = _rows(frame, [as_key(frame.data, name) for name in keys], watermark)
     decided = [((int(isinstance(each, Late)),), each.place) for each in first_rows(rows)]
-    chosen = _chosen(frame, decided, [_KIND])
-    known = frame.data.join(chosen, F.col(STAMP) == F.col(_PLACE), "left")
-    rest, is_late = known.where(~is_good() | F.col(_PLACE).isNotNull()), F.coalesce(F.col(_KIND) == 1, F.lit(False))
+    chosen = placed(frame, decided, [_KIND])
+    known = frame.data.join(chosen, F.col(STAMP) == F.col(PLACE), "left")
+    rest, is_late = known.where(~is_good() | F.col(PLACE).isNotNull()), F.coalesce(F.col(_KIND) == 1, F.lit(False))
     data = rest.select(
         *_only_if(~is_late, frame.columns), STAMP, bad(rest, is_late, F.lit(LATE), frame.columns), TIME, GREATEST
     )
@@ -122,15 +124,18 @@ def windows(due: RegionRows, step: Step, planned: Frame) -> RegionRows:
         *[each.alias(name) for each, name in zip(columns, planned.columns, strict=True)],
         F.struct(*map(F.col, _CAUSE)).cast(_OF_WINDOW).alias(STAMP), F.lit(None).cast(_OF_BAD).alias(BAD),
     )  # fmt: skip
-    marked = frame.data.join(_chosen(frame, late, []), F.col(STAMP) == F.col(_PLACE), "left")
-    is_late = F.col(_PLACE).isNotNull()
+    marked = frame.data.join(placed(frame, late, []), F.col(STAMP) == F.col(PLACE), "left")
+    is_late = F.col(PLACE).isNotNull()
     stamp = F.struct(*[F.col(f"{STAMP}.{n}") for n in ("source", "partition", "offset")], F.lit(0)).cast(_OF_WINDOW)
     refused = marked.where(~is_good() | is_late).select(
         *[F.lit(None).cast(t).alias(n) for t, n in zip(types, planned.columns, strict=True)], stamp.alias(STAMP),
         bad(marked, is_late, F.lit(LATE), frame.columns),
     )  # fmt: skip
     ordered = [name for name, key in zip(planned.columns, keys, strict=False) if window_of(key) is None]
-    return RegionRows(frame=Frame(data=results.unionByName(refused), depth=1), ordered_by=tuple(ordered))
+    return RegionRows(
+        frame=replace(frame, data=results.unionByName(refused), depth=1, keyed=True), ordered_by=tuple(ordered),
+        windows={each.cause: each for each in found},
+    )  # fmt: skip
 
 
 def _shape(session: Any, window: Window, mode: str) -> WindowShape:
@@ -148,8 +153,8 @@ def _aggregated(
         for number, each in enumerate(found)
         for rank, member in enumerate(each.members)
     ]
-    chosen = _chosen(frame, members, [_RESULT, _RANK, _START, _END, *_CAUSE])
-    of = frame.data.join(chosen, F.col(STAMP) == F.col(_PLACE))
+    chosen = placed(frame, members, [_RESULT, _RANK, _START, _END, *_CAUSE])
+    of = frame.data.join(chosen, F.col(STAMP) == F.col(PLACE))
     # Aggregates such as collect_list get the rows in this order.
     ordered = of.repartition(F.col(_RESULT)).sortWithinPartitions(_RESULT, _RANK)
     ours = (_START, _END, *_CAUSE)
@@ -259,16 +264,16 @@ def _as_of(sides: Sequence[_Side], join: TimedJoin, found: Matching) -> tuple[Da
     version = F.struct(*[F.col(f"`{name}`") for name in right.columns])
     place = F.struct(F.col(TIME).alias("time"), F.col(STAMP).alias("stamp"))
     versions = right.rows.select(
-        place.alias(_PLACE), version.alias(_THEIRS),
+        place.alias(PLACE), version.alias(_THEIRS),
         *[F.col(f"`{name}`").alias(f"{key}_") for name, key in zip(join.on, keys, strict=True)],
     )  # fmt: skip
-    condition = F.col(f"{_PLACE}.time") <= F.col(TIME)
+    condition = F.col(f"{PLACE}.time") <= F.col(TIME)
     if join.within_us is not None:
-        condition &= F.col(f"{_PLACE}.time") >= F.col(TIME) - F.lit(join.within_us)
+        condition &= F.col(f"{PLACE}.time") >= F.col(TIME) - F.lit(join.within_us)
     for key in keys:
         condition &= F.col(key) == F.col(f"{key}_")
     newest = records.join(versions, condition).groupBy(F.col(STAMP).alias(_RESULT))
-    chosen = newest.agg(F.max_by(_THEIRS, _PLACE).alias(_NEWEST))
+    chosen = newest.agg(F.max_by(_THEIRS, PLACE).alias(_NEWEST))
     has_key = F.lit(True)
     for key in keys:
         has_key &= F.col(key).isNotNull()
@@ -308,18 +313,18 @@ def _place(row: Row) -> Place:
     return tuple(row[STAMP])
 
 
-def _chosen(frame: Frame, decisions: Sequence[_Decision], names: Sequence[str]) -> DataFrame:
-    """Return decisions about rows of a frame, with their numbers and `_PLACE`. Args: names: of the numbers."""
+def placed(frame: Frame, decisions: Sequence[_Decision], names: Sequence[str]) -> DataFrame:
+    """Return decisions about rows of a frame, with their numbers and `PLACE`. Args: names: of the numbers."""
     place, session = frame.data.schema[STAMP].dataType, frame.data.sparkSession
     assert isinstance(place, StructType), "a stamp"
     if not decisions:
-        return no_rows(session, StructType([*[StructField(n, LongType()) for n in names], StructField(_PLACE, place)]))
-    parts = [f"{_PLACE}{number}" for number in range(len(place.fields))]
+        return no_rows(session, StructType([*[StructField(n, LongType()) for n in names], StructField(PLACE, place)]))
+    parts = [f"{PLACE}{number}" for number in range(len(place.fields))]
     rows = zip(*[(*numbers, *at) for numbers, at in decisions], strict=True)
     table = pa.table({name: pa.array(each, pa.int64()) for name, each in zip((*names, *parts), rows, strict=True)})
     made = session.createDataFrame(table)
     fields = [F.col(part).cast(f.dataType).alias(f.name) for part, f in zip(parts, place.fields, strict=True)]
-    return made.select(*names, F.struct(*fields).alias(_PLACE))
+    return made.select(*names, F.struct(*fields).alias(PLACE))
 
 
 def _only_if(condition: Column, columns: Sequence[str]) -> list[Column]:

@@ -34,11 +34,24 @@ _AGGREGATE = "StatefulStreamlineAggregate"
 _DELETED, READ_TRIES = re.compile(r"STDS_\w+_UNAVAILABLE"), 10
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateTable:
+    """A part of the state of a live region. Args: as of `KeptState`."""
+
+    what: str
+    columns: tuple[str, ...]
+    keys: int
+    count: int
+    rows: tuple[dict[str, Any], ...]
+
+
 #: The columns of a state, how many of them are keys, the number of rows, and the first rows.
 StateRows = tuple[tuple[str, ...], int, int, tuple[dict[str, Any], ...]]
 #: Reads the state of an aggregation: the folder of a checkpoint, its number, the texts of the first columns of the key,
 #: and how many rows to return at most.
 StateReader = Callable[[Path, BatchId, Sequence[str], int], StateRows]
+#: Reads the tables of other keyed steps: the same arguments.
+TablesReader = Callable[[Path, BatchId, Sequence[str], int], Sequence[StateTable]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +138,21 @@ def _folder_of(region: RegionLogs, home: Home, number: BatchId) -> Iterator[Path
         yield folder
 
 
-def live_state(region: RegionLogs, home: Home, read: StateReader, key: Sequence[str], limit: int) -> KeptState:
-    """Return the state of a live aggregation at its newest checkpoint.
+def live_state(
+    region: RegionLogs,
+    home: Home,
+    read: StateReader,
+    key: Sequence[str],
+    limit: int,
+    tables: TablesReader | None = None,
+) -> tuple[KeptState, ...]:
+    """Return the parts of the state of a live region at its newest checkpoint.
 
     A running region without input deletes each checkpoint that equals the next one. Then Spark does not find it any
     more, and reads the next one.
 
-    Args: read: reads it; see spark_state.py. key: the texts of the first columns of the key.
+    Args: read: reads that of an aggregation; see spark_state.py. tables: reads those of other steps; see
+        state_tables.py. key: the texts of the first columns of the key.
     Raises: HomeError: `STATE_MISSING`, `STATE_DAMAGED`. DefinitionError: `STATE_UNREADABLE`: it is that of another
         step, or its checkpoints are deleted faster than Spark reads one.
     """
@@ -139,7 +160,7 @@ def live_state(region: RegionLogs, home: Home, read: StateReader, key: Sequence[
         number = newest_checkpoint(region, home)
         try:
             with _folder_of(region, home, number) as folder:
-                return _live_state(region, folder, number, read, key, limit)
+                return tuple(_live_state(region, folder, number, read, key, limit, tables))
         except (FileNotFoundError, SparkError):
             continue
         except SPARK_ERRORS as error:
@@ -151,20 +172,26 @@ def live_state(region: RegionLogs, home: Home, read: StateReader, key: Sequence[
 
 
 def _live_state(
-    region: RegionLogs, folder: Path, number: BatchId, read: StateReader, key: Sequence[str], limit: int
-) -> KeptState:
+    region: RegionLogs, folder: Path, number: BatchId, read: StateReader, key: Sequence[str], limit: int,
+    tables: TablesReader | None,
+) -> Iterator[KeptState]:  # fmt: skip
     operator = _operator(folder)
-    if operator != _AGGREGATE:
+    if operator == _AGGREGATE:
+        columns, keys, count, rows = read(folder, number, key, limit)
+        found = [StateTable(what="", columns=columns, keys=keys, count=count, rows=rows)]
+    elif tables is not None:
+        found = list(tables(folder, number, key, limit))
+    else:
         raise STATE_UNREADABLE.error(unit=region.name, step=" and ".join(region.chain) or region.keyed_step or operator)
     made_at_s = checkpoint.committed_at_s(folder, number)
     covers: dict[str, dict[int, int]] = {
         str(t): dict[int, int](checkpoint.end_offsets(folder, number, t)) for t in region.sources
     }
-    columns, keys, count, rows = read(folder, number, key, limit)
-    return KeptState(
-        unit=region.name, checkpoint=number, made_at_s=made_at_s, columns=columns, keys=keys, rows=rows,
-        count=count, covers=covers,
-    )  # fmt: skip
+    for each in found:
+        yield KeptState(
+            unit=region.name, checkpoint=number, made_at_s=made_at_s, what=each.what, columns=each.columns,
+            keys=each.keys, rows=each.rows, count=each.count, covers=covers,
+        )  # fmt: skip
 
 
 def _operator(folder: Path) -> str:

@@ -2,14 +2,15 @@
 
 A result of a live region has the stamp of the input record that caused it, a copy from a held log has its place in that
 log, and a result of a batch names its epoch. The search follows these back to the users' topics and files. It reads
-only, and needs no Spark. Its answers are plain values, which `falkirk why --json` prints:
+only. Spark is needed only to compute an aggregate again (`made_of.py`). Its answers are plain values, which
+`falkirk why --json` prints:
 
     a record   {"record", "missing", "origin"}; `origin` is null for a record of the users
     an origin  {"kind": "live", "copy" or "batch", "unit", "processors", …}
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +29,17 @@ from falkirk.theory.delivery import input_records
 from falkirk.theory.ids import LogId, Offset
 from falkirk.user_tools.commands.epoch_origins import EpochOrigins
 from falkirk.user_tools.commands.epoch_records import UnknownEpoch
-from falkirk.user_tools.commands.records import EpochPlace, FoundRecord, RecordPlace, TopicRecords, as_text, key_texts
+from falkirk.user_tools.commands.made_of import Made, MadeOf
+from falkirk.user_tools.commands.made_of_inputs import NotRecomputed
+from falkirk.user_tools.commands.records import (
+    EpochPlace,
+    FoundRecord,
+    RecordPlace,
+    TopicRecords,
+    as_text,
+    event_time_text,
+    key_texts,
+)
 from falkirk.user_tools.commands.written import Writer, topic_named, writers_of
 
 _Values = dict[str, Any]
@@ -50,12 +61,15 @@ class Origins:
         app: as declared, with the topics of its requests bound to the home.
         limit: at most this many input records of the same key are listed, and of each input of an epoch.
         look: at most this many records of each input are looked at for them.
+        made_of: computes aggregates again; None: their records are only found by the columns of their keys.
     """
 
     def __init__(
-        self, app: Application, shape: Shape, place: Storage, records: TopicRecords, *, limit: int, look: int
-    ) -> None:
+        self, app: Application, shape: Shape, place: Storage, records: TopicRecords, *, limit: int, look: int,
+        made_of: MadeOf | None = None,
+    ) -> None:  # fmt: skip
         self._app, self._place, self._records, self._limit, self._look = app, place, records, limit, look
+        self._made_of = made_of
         self._writers = writers_of(app, shape)
         self._checkpoints: dict[str, tuple[Checkpoint, ...]] = {}
         self._shape = shape
@@ -178,10 +192,47 @@ class Origins:
             "reads": self._views_read(region, self._causes(found), depth),
             "part": list(header.numbers[_OF_INPUT + PLACES * len(region.joined) :]),
             "inputs": causes,
-            "same_key": self._same_key(region, found, causes, depth)
-            if is_first and not writer.is_dead_letters
-            else None,
+            **self._behind(region, found, causes, depth, is_wanted=is_first and not writer.is_dead_letters),
         }
+
+    def _behind(
+        self, region: RegionLogs, found: FoundRecord, causes: list[_Values], depth: int, *, is_wanted: bool
+    ) -> _Values:
+        """Return the records behind an aggregate: those that made it, or else the earlier ones of its key."""
+        made: _Values = {"made_of": None, "not_recomputed": "", "same_key": None}
+        if not is_wanted or region.keyed_step not in _AGGREGATING:
+            return made
+        if self._made_of is not None:
+            try:
+                return made | {"made_of": self._made(region, self._made_of.of(region, found), depth)}
+            except NotRecomputed as reason:
+                made["not_recomputed"] = str(reason)
+        return made | {"same_key": self._same_key(region, found, causes, depth)}
+
+    def _made(self, region: RegionLogs, made: Made, depth: int) -> _Values:
+        """Return the records that made a result, the newest ones with their origins."""
+        before = self._newest_before(region, made.records)
+        return {
+            "columns": list(made.columns), "values": list(made.values),
+            "window": None if made.window is None else [event_time_text(us) for us in made.window],
+            "count": len(made.records), "rows": made.rows,
+            "records": self._inputs(made.records[: self._limit], depth + 1), "before": before,
+            "looked_at": made.looked_at, "deleted": made.deleted, "not_looked_at": made.skipped,
+            "results": [dict(each) for each in made.results], "agrees": made.agrees, "note": made.note,
+        }  # fmt: skip
+
+    def _newest_before(self, region: RegionLogs, made: Sequence[RecordPlace]) -> _Values | None:
+        """Return the newest kept checkpoint that has not all of these records, and how many it has; None: none has any.
+
+        Records of a hop that is not read itself are not comparable.
+        """
+        self._checkpoint(region, [])
+        own = [at for at in made if at.topic in region.sources]
+        for checkpoint in reversed(self._checkpoints[region.name] if own and len(own) == len(made) else ()):
+            has = sum(checkpoint.read.length_of(at.topic, at.partition) > at.offset for at in own)
+            if 0 < has < len(own):
+                return {"checkpoint": checkpoint.number, "made_at_s": checkpoint.made_at_s, "records": has}
+        return None
 
     def _checkpoint(self, region: RegionLogs, causes: list[RecordPlace]) -> _Values | None:
         """Return the first kept checkpoint that covers these input records; None: none does yet."""
@@ -217,7 +268,7 @@ class Origins:
 
     def _same_key(self, region: RegionLogs, found: FoundRecord, causes: list[_Values], depth: int) -> _Values | None:
         """Return the earlier records of the same key: with the cause, they made the state behind the result."""
-        if region.keyed_step not in _AGGREGATING or not causes or causes[0]["missing"] is not None:
+        if not causes or causes[0]["missing"] is not None:
             return None
         (at, *_) = self._causes(found)
         nothing: _Values = {"columns": None, "records": [], "looked_at": 0, "has_all": False, "filters": region.filters}

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -22,6 +22,7 @@ from falkirk.theory.ids import EpochNumber, LogId, Offset, Offsets
 from falkirk.theory.offsets import PartitionRange, merged_ranges, within
 from falkirk.user_tools.commands.epoch_records import EpochRecords
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"((?:sink:)?[A-Za-z0-9._-]{1,249})/(\d{1,9})@(\d{1,18})", re.ASCII)
 _EPOCH_NAME = re.compile(r"([^/@\s]{1,249})@(\d{1,18})", re.ASCII)
 #: Records of a partition that are this close to each other are read at once.
@@ -133,6 +134,14 @@ def record_time(timestamp_ms: int) -> str:
         return f"{datetime.fromtimestamp(timestamp_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S.%f}"[:-3]
     except (ValueError, OverflowError, OSError):
         return f"{timestamp_ms} ms"
+
+
+def event_time_text(micros: int) -> str:
+    """Return a time as results have it."""
+    try:
+        return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
+    except OverflowError:
+        return f"{micros} us"
 
 
 class TopicRecords:

@@ -2,20 +2,20 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from falkirk.declare.application import Application
 from falkirk.errors.conditions.spark import HOME_VERSION_STATE
 from falkirk.runtime.spark.rows import JSON_OPTIONS
 from falkirk.spark_setup import spark as local_spark
 from falkirk.theory.ids import BatchId
-from falkirk.user_tools.commands.kept_state import StateReader, StateRows
+from falkirk.user_tools.commands.kept_state import StateRows
 
 #: Spark's name of a grouping expression that is no column.
 _EXPRESSION = "_groupingexpression"
@@ -28,13 +28,24 @@ _LANE, _STAMP_FIELDS = "__lane", 2
 
 
 @contextmanager
-def spark_reader(application: str) -> Iterator[StateReader]:
-    """Start Spark, and yield a reader of states. It ends with the context."""
-    session = local_spark.spark_session(application, master="local[2]", brief=True, shows_log=False)
+def own_spark(app: Application) -> Iterator[Callable[[], SparkSession]]:
+    """Yield a function that returns a Spark of the command's own, which starts at the first call and ends with the
+    context."""
+    started = list[SparkSession]()
+
+    def session() -> SparkSession:
+        if not started:
+            started.append(local_spark.spark_session(
+                app.name, master="local[2]", state_partitions=app.state_partitions, data=app.data, brief=True,
+                shows_log=False,
+            ))  # fmt: skip
+        return started[0]
+
     try:
-        yield partial(read_aggregates, session)
+        yield session
     finally:
-        session.stop()
+        for each in started:
+            each.stop()
 
 
 def read_aggregates(session: SparkSession, folder: Path, number: BatchId, key: Sequence[str], limit: int) -> StateRows:

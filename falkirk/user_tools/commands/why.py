@@ -17,6 +17,7 @@ from falkirk.runtime.spark.context import Storage
 from falkirk.user_tools.commands.epoch_records import epoch_records
 from falkirk.user_tools.commands.history.application import recorded_shape
 from falkirk.user_tools.commands.history.unchanged import read_unchanged
+from falkirk.user_tools.commands.made_of import MadeOf
 from falkirk.user_tools.commands.options import json_option
 from falkirk.user_tools.commands.origins import Origins
 from falkirk.user_tools.commands.printing import output
@@ -24,6 +25,7 @@ from falkirk.user_tools.commands.records import TopicRecords, place_of_text, rec
 from falkirk.user_tools.commands.run import count_text
 from falkirk.user_tools.commands.running import home_to_read, local_broker, of_application
 from falkirk.user_tools.commands.shown_values import ShownValues
+from falkirk.user_tools.commands.spark_state import own_spark
 from falkirk.user_tools.commands.written import writers_of
 
 _Values = Mapping[str, Any]
@@ -44,10 +46,15 @@ _INDENT = 4
     "--look", type=click.IntRange(min=0), default=10_000, show_default=True,
     help="Search at most this many records of each input for records of the same key.",
 )  # fmt: skip
+@click.option(
+    "--recompute/--no-recompute", default=True, show_default=True,
+    help="Compute an aggregate again to find its records. This starts Spark, which takes some seconds.",
+)  # fmt: skip
 @json_option
 def why(
-    file: Path, broker: str | None, local: bool, home: Path | None, record: str, limit: int, look: int, as_json_: bool
-) -> None:
+    file: Path, broker: str | None, local: bool, home: Path | None, record: str, limit: int, look: int,
+    recompute: bool, as_json_: bool,
+) -> None:  # fmt: skip
     """Show where a result of FILE's application comes from.
 
     An example is `falkirk why shop.py sales/0@17`: the record at offset 17 of partition 0 of the topic `sales`. TOPIC
@@ -57,7 +64,9 @@ def why(
 
     BATCH@EPOCH asks for all results of an epoch, such as those in the folder `epoch=0000000003` of a sink.
 
-    A result of an aggregation comes from all earlier records of its key. The command lists the last ones.
+    A result of an aggregation is computed again, from the records of its topics that are still there. The command lists
+    the newest records that made it, counts the others, and says whether they give the same result. With --no-recompute,
+    or if the steps can't be computed again, it lists the earlier records with the key of the result.
 
     It works on a running and on a stopped application, and changes nothing.
     """
@@ -66,15 +75,18 @@ def why(
     with home_to_read(app, home) as (held, _):
         shape = recorded_shape(held.data)
         place = Storage(home=held, connection=connection)
-        named = bound(with_recorded_topics(app, held.store), held.identity)
+        known = with_recorded_topics(app, held.store)
+        named = bound(known, held.identity)
         text, writers = ShownValues(named, shape.layout.held).text, writers_of(named, shape)
 
         def explain() -> dict[str, Any]:
             records = TopicRecords(place, text, epoch_records(named, writers, place))
-            return Origins(named, shape, place, records, limit=limit, look=look).explain(at)
+            made_of = MadeOf(known, place, records, look=look, session=session) if recompute else None
+            return Origins(named, shape, place, records, limit=limit, look=look, made_of=made_of).explain(at)
 
-        # The application may roll back meanwhile. The checkpoints of the answer must not be from before and after.
-        found = read_unchanged(held.store, explain)
+        with own_spark(known) as session:
+            # The application may roll back meanwhile. The checkpoints of the answer must not be from before and after.
+            found = read_unchanged(held.store, explain)
     if as_json_:
         click.echo(json.dumps(found, indent=1))
     else:
@@ -103,6 +115,15 @@ def _add_unit(tree: Tree, origin: _Values, width: int) -> None:
     below = tree.add(Text.assemble((lines[0], "yellow"), *(f"\n{line}" for line in lines[1:])))
     for each in origin.get("inputs", ()):
         _add_record(below, each, width - _INDENT)
+    made = origin.get("made_of")
+    if made is not None:
+        part = below.add(Text(shortened(_made_of(made), width - _INDENT)))
+        for each in made["records"]:
+            _add_record(part, each, width - 2 * _INDENT, is_alike=True)
+        for line in _checked(made):
+            below.add(Text(shortened(line, width - _INDENT), "" if made["agrees"] else "yellow"))
+    if origin.get("not_recomputed"):
+        below.add(Text(shortened(f"not computed again: {origin['not_recomputed']}", width - _INDENT)))
     same = origin.get("same_key")
     if same is not None:
         part = below.add(Text(shortened(_same_key(same), width - _INDENT)))
@@ -189,12 +210,41 @@ def _code(origin: _Values) -> Iterator[str]:
     yield from (f"  {step}" for step in origin.get("steps", ()) if step not in declared)
 
 
+def _key_text(found: _Values) -> str:
+    pairs = zip(found["columns"], found["values"], strict=True)
+    return ", ".join(f"{column}={shortened(json.dumps(value), _KEY_MAX)}" for column, value in pairs) or "any key"
+
+
+def _made_of(made: _Values) -> str:
+    number, listed = made["count"], len(made["records"])
+    rows = "" if made["rows"] == number else f" ({count_text(made['rows'], 'row')})"
+    window = "" if made["window"] is None else f" and a time from {made['window'][0]} to before {made['window'][1]}"
+    which = f"; the newest {listed:,}" if listed < number else ""
+    notes = [f"{made['looked_at']:,} looked at", *([made["note"]] if made["note"] else [])]
+    return f"made of {count_text(number, 'record')}{rows} with {_key_text(made)}{window}{which} ({'; '.join(notes)}):"
+
+
+def _checked(made: _Values) -> Iterator[str]:
+    """Yield whether the records give the result, and how many were not read."""
+    if (before := made["before"]) is not None:
+        yield f"checkpoint {before['checkpoint']} has the state after {before['records']:,} of these records"
+    lost = [f"{count_text(made['deleted'], 'record')} of its inputs were deleted"] if made["deleted"] else []
+    lost += [f"{made['not_looked_at']:,} older ones were not read: use --look"] if made["not_looked_at"] else []
+    if made["agrees"]:
+        yield "computed again from these records, the result is the same"
+        yield from (f"{each}, and are not part of it" for each in lost)
+    elif made["agrees"] is None:
+        yield "; ".join(["the result can't be compared with these records", *lost])
+    elif lost:
+        yield f"the records that are left don't give this result: {'; '.join(lost)}"
+    else:
+        yield f"these records don't give this result, but {json.dumps(made['results'])}"
+
+
 def _same_key(same: _Values) -> str:
     if same["columns"] is None:
         return f"earlier records of its key are not listed: {same['note']}"
-    key = ", ".join(
-        f"{c}={shortened(json.dumps(v), _KEY_MAX)}" for c, v in zip(same["columns"], same["values"], strict=True)
-    )
+    key = _key_text(same)
     number, whole = len(same["records"]), "all" if same["has_all"] else "the last"
     sentence = f"{whole} {count_text(number, 'earlier record')}" if number else "no earlier records"
     if number == 1 and same["has_all"]:
@@ -202,7 +252,7 @@ def _same_key(same: _Values) -> str:
     notes = ["records that a filter drops are listed too"] if same["filters"] and number else []
     notes += [same["note"]] if same["note"] else []
     looked = f"{same['looked_at']:,} looked at"
-    return f"{sentence} with {key or 'any key'} ({'; '.join([looked, *notes])})"
+    return f"{sentence} with {key} ({'; '.join([looked, *notes])})"
 
 
 def _read(read: _Values) -> str:

@@ -29,6 +29,7 @@ from falkirk.steps.batch.in_epoch import BatchState, StatefulCall
 from falkirk.steps.batch.loop_files import LoopFiles
 from falkirk.steps.batch.python import KIND
 from falkirk.steps.batch.replay import Replay
+from falkirk.steps.batch.running import RUNNING, updated
 from falkirk.steps.dataframes.empty import known_empty
 from falkirk.steps.dataframes.names import BAD, STAMP
 from falkirk.steps.live import stamped as frames
@@ -36,7 +37,6 @@ from falkirk.steps.live.stamped import Frame, good, is_good
 from falkirk.steps.sources.topics import dead_letter, parse_records, parsing
 from falkirk.theory.ids import Incarnation
 from falkirk.user_tools.testkit.place import kafka_rows
-from falkirk.user_tools.testkit.running import RUNNING, updated
 from falkirk.user_tools.testkit.steps import Records, RegionResult, read_result, release_of
 from falkirk.user_tools.testkit.world import Chunk
 

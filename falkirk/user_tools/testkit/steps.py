@@ -16,6 +16,7 @@ from falkirk.plan.region import Region
 from falkirk.runtime.spark import rows
 from falkirk.runtime.spark.rows import IncarnationConstants, OutputTopic
 from falkirk.steps.batch.in_epoch import empty
+from falkirk.steps.batch.running import RUNNING, updated
 from falkirk.steps.dataframes.names import STAMP
 from falkirk.steps.differential.expressions import Unsuitable
 from falkirk.steps.live import stamped as frames
@@ -25,7 +26,6 @@ from falkirk.steps.sources.topics import parse_records, parsing
 from falkirk.theory.ids import Incarnation, Offset
 from falkirk.user_tools.testkit.place import RECORD_BYTES_MAX, kafka_rows
 from falkirk.user_tools.testkit.quick import QuickSteps
-from falkirk.user_tools.testkit.running import RUNNING, updated
 from falkirk.user_tools.testkit.world import MemoryRecord
 
 Records = Sequence[tuple[Offset, MemoryRecord]]

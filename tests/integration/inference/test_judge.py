@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from falkirk.theory.offsets import PartitionRange
 from falkirk.user_tools.commands.invalid_results import InvalidResults
 from falkirk.user_tools.commands.judge import LiveJudge
 from falkirk.user_tools.commands.kept_state import live_state
+from falkirk.user_tools.commands.made_of import MadeOf
 from falkirk.user_tools.commands.origins import Origins
 from falkirk.user_tools.commands.records import RecordPlace, TopicRecords
 from falkirk.user_tools.commands.running import home_to_read
@@ -77,6 +79,7 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
         assert verdict.counts.observed_outputs == 300
 
     _see_where_a_result_comes_from(app, connection, counts, lines, spark)
+    _see_what_made_a_result(app, connection, counts, lines, spark)
     again = json.dumps({"word": "a", "version": 7, "total": 1, "n": 1})
     producer.produce(counts, key="a", value=again, partition=0)
     producer.flush()
@@ -89,7 +92,7 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
 def _see_the_state(region: RegionLogs, home: Home, records: TopicRecords, spark: "SparkSession") -> None:
     """Compare the answer of `falkirk state` with the input that the last checkpoint covers."""
     read = partial(read_aggregates, spark)
-    state = live_state(region, home, read, (), limit=100)
+    (state,) = live_state(region, home, read, (), limit=100)
     assert state.columns == ("word", "count", "sum", "latest0", "last input")
     ends = {p: Offset(end) for p, end in state.covers[region.source].items()}
     rows = [r.content for r in records.forward(region.source, {}, ends)]
@@ -98,7 +101,7 @@ def _see_the_state(region: RegionLogs, home: Home, records: TopicRecords, spark:
     assert {row["word"]: (row["count"], row["sum"]) for row in state.rows} == {
         word: (len(each), sum(each)) for word, each in by_word.items()
     }
-    (only,) = live_state(region, home, read, ("a",), limit=100).rows
+    (only,) = live_state(region, home, read, ("a",), limit=100)[0].rows
     assert (only["word"], only["latest0"]) == ("a", by_word["a"][-1])
     at = RecordPlace(
         topic=region.source, partition=only["last input"]["partition"], offset=only["last input"]["offset"]
@@ -142,6 +145,56 @@ def _see_where_a_result_comes_from(
         Terminal(file=out, width=160).print(origin_tree(origins.explain(results[0]), 160), soft_wrap=True)
         for text in (file, line, "live region counts, incarnation 1", f"{lines}/"):
             assert text in out.getvalue()
+
+
+def _see_what_made_a_result(
+    app: fk.App, connection: Connection, counts: str, lines: str, spark: "SparkSession"
+) -> None:
+    """The records are those of users, also if those of the hop between the regions were deleted."""
+    topics = Topics(connection)
+    with home_to_read(app, None) as (home, _):
+        shape, place = read_shape(home.path), Storage(home=home, connection=connection)
+        assert shape is not None
+
+        def made(at: list[RecordPlace], look: int = 10_000) -> Iterator[tuple[dict[str, Any], str]]:
+            records = TopicRecords(place)
+            computed = MadeOf(app, place, records, look=look, session=lambda: spark)
+            origins = Origins(app, shape, place, records, limit=1_000, look=look, made_of=computed)
+            for each in at:
+                found = origins.explain(each)
+                assert (found["origin"]["not_recomputed"], found["origin"]["same_key"]) == ("", None)
+                out = io.StringIO()
+                Terminal(file=out, width=160).print(origin_tree(found, 160), soft_wrap=True)
+                yield {"result": json.loads(found["record"]["value"]), **found["origin"]["made_of"]}, out.getvalue()
+
+        def see(found: dict[str, Any], text: str) -> None:
+            result, word = found["result"], found["values"][0]
+            rows = [json.loads(each["record"]["value"]) for each in found["records"]]
+            assert {each["record"]["topic"] for each in found["records"]} == {lines}
+            counted = [row["line"].split().count(word) for row in rows]
+            assert all(counted)
+            assert (found["columns"], word, found["agrees"]) == (["word"], result["word"], True), found
+            assert sum(counted) - result["version"] in (0, 1), "the second word of the newest line may come later"
+            assert (found["rows"], found["deleted"], found["not_looked_at"]) == (result["version"], 0, 0)
+            assert "computed again from these records, the result is the same" in text
+
+        ends = topics.end_positions(counts)
+        results = [
+            r.at for p, end in ends.items() for r in TopicRecords(place).back(LogId(counts), p, end, Offset(0), 99)
+        ]
+        for found in made(results[:: len(results) // 3]):
+            see(*found)
+        newest = [TopicRecords(place).last(LogId(counts), 1)[0].at]
+        ((few, text),) = made(newest, look=20)
+        assert (few["agrees"], "older ones were not read: use --look" in text) == (False, True)
+        ends = topics.end_positions(hop := shape.regions[-1].source)
+        topics.delete_below(hop, {p: max(0, end - 3) for p, end in ends.items()})
+        (found,) = made(newest)
+        see(*found)
+        topics.delete_below(lines, {0: 5})
+        ((some, text),) = made(newest)
+        assert (some["deleted"], some["agrees"]) == (5, False)
+        assert "the records that are left don't give this result: 5 records of its inputs were deleted" in text
 
 
 @pytest.mark.parametrize(

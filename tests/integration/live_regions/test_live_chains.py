@@ -5,10 +5,12 @@ in micro-batches: a state with timers and expiry over the first records, of whic
 Falkirk adds the key to its results, which `tallied` sums. The live queries end with results behind their checkpoints.
 """
 
+import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +20,23 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.checker import Guarantee
 from falkirk.kafka_client.connection import Connection
+from falkirk.plan.shape import read_shape
+from falkirk.recovery.ownership.folder import Home
+from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.rows import Barrier
 from falkirk.runtime.supervision.query import run_here
 from falkirk.spark_setup.broker import Broker
 from falkirk.theory.channel import ReleasedTail
+from falkirk.theory.ids import BatchId, LogId
 from falkirk.user_tools.commands.judge import LiveJudge
+from falkirk.user_tools.commands.kept_state import KeptState, StateTable, live_state
+from falkirk.user_tools.commands.made_of import MadeOf
+from falkirk.user_tools.commands.origins import Origins
+from falkirk.user_tools.commands.planned import PlannedRegions
+from falkirk.user_tools.commands.records import TopicRecords
+from falkirk.user_tools.commands.running import home_to_read
+from falkirk.user_tools.commands.spark_state import read_aggregates
+from falkirk.user_tools.commands.state_tables import StateTables
 from tests.chained import RETURNS, WITHOUT_KEY, chained, reminded_by_key, reminding_by_key
 from tests.counted import SCHEMA, Results, counted, first, modelled, results, without_repetitions
 from tests.duplicates import BEGAN, drawn
@@ -171,8 +185,11 @@ def run_over_a_failure(wire: Wire, home: Path, names: tuple[str, ...]) -> Sent:
     return sent
 
 
-def test_a_chain_gives_the_results_of_a_model_and_of_micro_batches_without_a_hop(wire: Wire, home: Path) -> None:
-    sent = run_over_a_failure(wire, home, ("counted", "folded", "tallied", "batch"))
+def test_a_chain_gives_the_results_of_a_model_and_of_micro_batches_without_a_hop(
+    wire: Wire, home: Path, spark: "SparkSession"
+) -> None:
+    names = ("counted", "folded", "tallied", "windowed", "batch")
+    sent = run_over_a_failure(wire, home, names)
     due, late = modelled(sent.records)
     assert late > 5
     assert published(wire) == due
@@ -182,6 +199,84 @@ def test_a_chain_gives_the_results_of_a_model_and_of_micro_batches_without_a_hop
     assert by_id(wire.rows(f"tallied-out-{wire.tag}")) == tallies(wire.rows(f"folded-out-{wire.tag}"))
     assert letters(wire, "counted") == letters(wire, "folded") == letters(wire, "tallied") == letters(wire, "batch")
     assert sum(count for (reason, *_), count in letters(wire, "counted").items() if reason == "late") == late
+    app = application(wire.tag, home, names)
+    with home_to_read(app, home) as (held, _):
+        see_what_made_results(app, held, wire, spark)
+        see_states(app, held, wire, spark)
+
+
+def see_what_made_results(app: fk.App, held: Home, wire: Wire, spark: "SparkSession") -> None:
+    """Compare the answers of `falkirk why` with the results."""
+    shape, place = read_shape(held.path), Storage(home=held, connection=Connection.of(wire.bootstrap))
+    assert shape is not None
+    records = TopicRecords(place)
+    made_of = MadeOf(app, place, records, look=10_000, session=lambda: spark)
+    origins = Origins(app, shape, place, records, limit=1_000, look=10_000, made_of=made_of)
+
+    def origins_of(name: str, number: int) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        results = records.last(LogId(f"{name}-out-{wire.tag}"), 10_000)
+        for each in results[:: max(1, len(results) // number)]:
+            yield dict(each.content), origins.explain(each.at)["origin"]
+
+    def rows_of(made: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+        assert (made["agrees"], made["deleted"], made["not_looked_at"]) == (True, 0, 0), made
+        assert (made["columns"], made["values"]) == (["id"], [key])
+        rows = [json.loads(each["record"]["value"]) for each in made["records"]]
+        assert {row["id"] for row in rows} == {key}
+        return rows
+
+    for result, origin in origins_of("counted", 3):  # duplicates, late records, and those of the filter are left out
+        rows = rows_of(origin["made_of"], result["id"])
+        assert (result["total"], result["count"]) == (sum(2 * row["n"] for row in rows), len(rows))
+        assert result["n"] == rows[0]["n"], "the newest record comes first"
+    for result, origin in origins_of("windowed", 3):
+        rows = rows_of(origin["made_of"], result["id"])
+        assert (result["n"], result["count"]) == (sum(row["n"] for row in rows), len(rows))
+        start, end = map(datetime.fromisoformat, origin["made_of"]["window"])
+        assert start == datetime.fromisoformat(result["window"]["start"])
+        assert all(start <= datetime.fromisoformat(row["at"]) < end for row in rows)
+    for result, origin in origins_of("folded", 4):  # also the results of timers
+        assert rows_of(origin["made_of"], result["id"])
+    ((_, origin),) = origins_of("tallied", 1)
+    assert (origin["made_of"], origin["not_recomputed"]) == (None, "it has steps after its `stateful`")
+
+
+def see_states(app: fk.App, held: Home, wire: Wire, spark: "SparkSession") -> None:
+    """Compare the answers of `falkirk state` with the results."""
+    shape, planned = read_shape(held.path), PlannedRegions(app=app, home=held, session=spark)
+    assert shape is not None
+
+    def parts_of(name: str, key: tuple[str, ...] = ()) -> dict[str, KeptState]:
+        logs = next(r for r in shape.regions if r.name == f"{name}-out")
+        region = planned.region(logs)
+        assert region is not None
+
+        def tables(folder: Path, number: BatchId, key: Any, limit: int) -> list[StateTable]:
+            shown = StateTables(region=region, folder=folder, number=number, key=key, limit=limit, session=spark)
+            return list(shown.all())
+
+        found = live_state(logs, held, partial(read_aggregates, spark), key, 1_000, tables)
+        return {each.what.partition(" (")[0]: each for each in found}
+
+    counted, published = parts_of("counted"), wire.rows(f"counted-out-{wire.tag}")
+    assert counted.keys() == {"first records", "aggregates"}
+    assert counted["aggregates"].rows
+    assert all(row in published for row in counted["aggregates"].rows)
+    assert counted["first records"].columns == ("k", "id", "time", "partition")
+    folded = parts_of("folded")
+    assert folded.keys() == {"first records", "states", "timers and expiry"}
+    states = {row["id"]: row["seen"] for row in folded["states"].rows}
+    assert states
+    timers = {row["id"]: row["timer"] for row in folded["timers and expiry"].rows}
+    assert timers.keys() <= states.keys()
+    some = next(iter(states))
+    (only,) = parts_of("folded", ())["states"].rows[:1]
+    assert only["seen"] == states[only["id"]]
+    assert some in states
+    windowed = parts_of("windowed")
+    assert windowed.keys() == {"first records", "open windows"}
+    for row in windowed["open windows"].rows:
+        assert row.keys() == {"id", "start", "end", "n", "count"}
 
 
 @SOAK

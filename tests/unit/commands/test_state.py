@@ -149,7 +149,7 @@ def test_a_checkpoint_that_is_deleted_while_spark_reads_it_is_read_as_the_next_o
         return ("item", "count"), 1, 1, ({"item": "tea", "count": 2},)
 
     last = 3
-    found = live_state(sales, shop.home, read, (), 5)
+    (found,) = live_state(sales, shop.home, read, (), 5)
     assert (tried, found.checkpoint, found.count, found.covers) == ([1, 2, 3], 3, 1, {HOP: {0: 2}})
     last = 99
     with pytest.raises(FalkirkError) as caught:

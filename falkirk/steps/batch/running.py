@@ -1,4 +1,4 @@
-"""Running: computes the `groupBy` of a live region on records in memory.
+"""Running: computes the `groupBy` of a live region on records in memory, for the test kit and `falkirk why`.
 
 In a query, Spark gives an updated result for each record. Here the Java module computes the same aggregate functions
 record by record, in a window of time that never ends.
@@ -35,7 +35,7 @@ def updated(frame: Frame, step: Step, before: Callable[[StructType], DataFrame])
     """Return the frame after a step, with a result for each row in the order of the stamps, and the state after it.
 
     Args: before: returns the state before the rows; no rows at first. It gets the schema of a state.
-    Raises: DefinitionError: as `frames.apply`. An error of the kit: it can't compute the aggregate.
+    Raises: DefinitionError: as `frames.apply`; `APPLICATION_UNSUITABLE`: the aggregate can't be computed so.
     """
     session = frame.data.sparkSession
     planned = frames.apply(frame, step)  # report the user's mistakes, and name the columns
