@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.declare.nodes import UNIONS, Node, SourceNode, Step, is_right_first
+from falkirk.declare.nodes import NEWEST_ROW, UNIONS, Node, SourceNode, Step, steps_of
 from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.windows import split_windows, unchanged
 from falkirk.errors import DefinitionError
@@ -20,7 +20,7 @@ from falkirk.plan.region import Region
 from falkirk.spark_setup.spark import kafka_options
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.stamped import Frame, attempt
-from falkirk.steps.live.unions import number_source, union_frames
+from falkirk.steps.live.unions import number_source, put_beside
 from falkirk.steps.sources import reads
 from falkirk.steps.sources.topics import parse_records, parsing
 from falkirk.steps.static_analysis.determinism import operations, undetermined
@@ -84,7 +84,8 @@ class RegionEvaluation:
         """
         if region.name not in self._known:
             node = region.node
-            before = node.parent if isinstance(node, Step) and node.operation in AGGREGATIONS else node
+            keyed = (*AGGREGATIONS, NEWEST_ROW)
+            before = node.parent if isinstance(node, Step) and node.operation in keyed else node
             self._known[region.name] = self._after(before, region)
         return self._known[region.name]
 
@@ -103,18 +104,19 @@ class RegionEvaluation:
             raise not_checkable(self._sink, f"{', '.join(sorted(unknown))} ({step.where}) may differ each time")
         return after
 
-    def _after(self, node: Node, region: Region) -> RegionRows:
+    def _after(self, node: Node, region: Region, source: SourceNode | None = None) -> RegionRows:
+        """Return the rows after a node. Args: source: at which the steps of the right side of a join begin."""
         if not isinstance(node, Step):
-            source = node if isinstance(node, SourceNode) else next(iter(region.joined), None)
+            source = node if isinstance(node, SourceNode) else source
             assert source is not None, "the steps of a region begin at its sources"
             return self._begin(source)
-        if region.joined[1:]:
-            raise not_checkable(self._sink, "it joins more than two streams")
         if node.operation in ("map_rows", "stateful"):
             raise not_checkable(self._sink, "it calls Python")
         if node.operation in AGGREGATIONS:
             raise not_checkable(self._sink, "it has steps after its `groupBy`")
-        due = self._after(node.parent, region)
+        if node.operation == NEWEST_ROW:
+            raise not_checkable(self._sink, "it has steps after its lookup")
+        due = self._after(node.parent, region, source)
         match node.operation:
             case "withWatermark":
                 return due_timed.timed(due, node)
@@ -123,9 +125,10 @@ class RegionEvaluation:
             case "windows":
                 return due_timed.windows(due, node, self._planned(due.frame, node))
             case "timedJoin":
-                right = self._after(node.arguments[0].node, region)
-                counts = [self._partitions[each.topic.topic] for each in region.sources]
-                return due_timed.joined(due, right, node, (counts[0], counts[1]))
+                number = sum(step.operation == node.operation for step in steps_of(node.parent))
+                right = self._after(node.arguments[0].node, region, region.joined[number])
+                first, second = (self._partitions[region.sources[n].topic.topic] for n in (0, number + 1))
+                return due_timed.joined(due, right, node, (first, second))
         if node.operation in UNIONS:
             return self._united(due, self._after(node.arguments[0].node, region), node)
         return self._stepped(due, node)
@@ -143,8 +146,8 @@ class RegionEvaluation:
     def _united(self, left: RegionRows, right: RegionRows, step: Step) -> RegionRows:
         if left.maybe is not None or right.maybe is not None:
             raise not_checkable(self._sink, "it has a union after an outer join")
-        first, ordered = is_right_first(step), left.ordered_by == right.ordered_by == ()
-        frame = attempt(left.frame, step, lambda: union_frames(left.frame, right.frame, step, right_first=first))
+        ordered = left.ordered_by == right.ordered_by == ()
+        frame = attempt(left.frame, step, lambda: put_beside(left.frame, right.frame, step))
         return RegionRows(frame=frame, ordered_by=() if ordered else None)
 
     def _stepped(self, due: RegionRows, step: Step) -> RegionRows:
@@ -158,8 +161,9 @@ class RegionEvaluation:
         topic = source.topic
         if source.is_hop:
             writer = self._hops[topic.topic]
-            if isinstance(writer.node, Step) and writer.node.operation in AGGREGATIONS:
-                raise not_checkable(self._sink, "it has steps after its `groupBy`")
+            if isinstance(writer.node, Step) and writer.node.operation in (*AGGREGATIONS, NEWEST_ROW):
+                step = "lookup" if writer.node.operation == NEWEST_ROW else "`groupBy`"
+                raise not_checkable(self._sink, f"it has steps after its {step}")
             due = self.of(writer)
             rows = due.frame.data.where(frames.is_good())
             return replace(due, frame=replace(due.frame, data=rows))

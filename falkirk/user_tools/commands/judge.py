@@ -4,7 +4,6 @@
 and compares; it shares nothing with the mechanism that it judges.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,31 +14,20 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    BooleanType,
-    DateType,
     DecimalType,
     DoubleType,
     FloatType,
-    NumericType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
 )
 
 from falkirk.checker import (
-    AggregateFunction,
-    AggregateModel,
     Count,
     Guarantee,
     InputRow,
-    Latest,
-    Max,
-    Min,
+    LookupModel,
     OutputRow,
     PlaceRead,
     RowPlace,
     Space,
-    Sum,
     TopicRecord,
     Verdict,
     bounds_now,
@@ -58,13 +46,11 @@ from falkirk.checker import (
 from falkirk.checker.content import content
 from falkirk.checker.topics import OffsetBounds
 from falkirk.declare.application import Application
-from falkirk.declare.grouped import LatestValue
-from falkirk.declare.nodes import SourceNode, Step
+from falkirk.declare.nodes import NEWEST_ROW, SourceNode, Step
 from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.policy import Delivery
 from falkirk.errors import LogError
 from falkirk.errors.conditions.checker import ROWS_CHANGED
-from falkirk.errors.conditions.commands import NOT_CHECKABLE_KEY
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
@@ -72,7 +58,6 @@ from falkirk.plan.region import Region
 from falkirk.runtime.spark.rows import JSON_OPTIONS, NOT_WRITTEN, TOO_LARGE
 from falkirk.steps.dataframes.names import BAD, STAMP
 from falkirk.steps.live import stamped as frames
-from falkirk.steps.live.aggregates import grouping_of
 from falkirk.steps.live.stamped import Frame
 from falkirk.user_tools.commands.due import AGGREGATIONS, RegionEvaluation, keeps_order, not_checkable, own_session
 from falkirk.user_tools.commands.due_timed import RegionRows
@@ -83,13 +68,12 @@ from falkirk.user_tools.commands.invalid_results import (
     merged,
     none_invalid,
 )
+from falkirk.user_tools.commands.judge_models import aggregate_model, grouped, refuse_unordered
 from falkirk.user_tools.commands.judge_places import unread_values
 
-_CALL = re.compile(r"^(count|sum|min|max)\((.*)\) AS (\w+)$", re.DOTALL)
 #: The parts of a dead letter that are compared.
 _LETTER = ("reason", "topic", "partition", "offset")
 _Types = Mapping[str, Callable[[object], object]]
-_KINDS = {"count": Count, "sum": Sum, "min": Min, "max": Max}
 
 #: In place of a home's identity, if there is none: no topic has such a name.
 NO_HOME = "verify"
@@ -201,6 +185,8 @@ class LiveJudge:
         node, good = region.node, replace(due.frame, data=due.frame.data.where(frames.is_good()))
         config = self._connection.client_options()
         compared = _Compared(sink=sink, sources=rows.topics, config=config, space=self._space, valid=valid)
+        if isinstance(node, Step) and node.operation == NEWEST_ROW:
+            return compared.looked_up(good, node)
         if isinstance(node, Step) and node.operation in AGGREGATIONS:
             if due.ordered_by != () and not keeps_order(region):
                 raise not_checkable(sink, "it groups the results of a step with event time")
@@ -304,19 +290,29 @@ class _Compared:
 
     def keyed(self, good: Frame, step: Step) -> Verdict:
         """Return the verdict on the results of a keyed step. Args: good: the rows before it."""
-        keys, aggregates = _keyed(step)
+        keys, aggregates = grouped(step)
         if tuple(self.sink.topic.keys) != keys:
             raise not_checkable(self.sink, f"its key is not that of groupBy({', '.join(keys)})")
-        columns, model = _model(keys, aggregates, self.sink)
+        columns, model = aggregate_model(keys, aggregates, self.sink)
         read = good.data.select(*keys, *columns)
         kinds = _types(read)
-        _refuse_unordered(read, model, self.sink)
+        refuse_unordered(read, model, self.sink)
         aggregated = {name: each for name, each in model.aggregates.items() if not isinstance(each, Count)}
         named = {name: each.column for name, each in aggregated.items() if each.column is not None}
         named |= dict(zip(keys, keys, strict=True))
         results = types_of({name: kinds[column] for name, column in named.items() if column in kinds})
         inputs = self._inputs(good, [*keys, *columns], keys, types_of(kinds))
         return check_keyed(inputs, self._outputs(keys, results), model, space=self.space)
+
+    def looked_up(self, good: Frame, step: Step) -> Verdict:
+        """Return the verdict on a lookup in a stream. Args: good: the records, and the rows of the table."""
+        keys, name = step.arguments
+        if set(self.sink.topic.keys) != set(keys):
+            raise not_checkable(self.sink, f"its key is not that of the lookup, {', '.join(keys)}")
+        types = types_of(_types(good.own))
+        model = LookupModel([each for each in good.columns if each != name], name)
+        inputs = self._inputs(good, good.columns, keys, types)
+        return check_keyed(inputs, self._outputs(keys, types), model, space=self.space)
 
     def _outputs(self, keys: tuple[str, ...], types: _Types) -> Iterator[OutputRow]:
         return outputs_of(
@@ -345,46 +341,6 @@ def _types(data: DataFrame) -> dict[str, str]:
     """Return the checker's types for the columns whose type is not visible in JSON."""
     named = {DecimalType: "decimal", DoubleType: "double", FloatType: "double"}
     return {each.name: named[type(each.dataType)] for each in data.schema if type(each.dataType) in named}
-
-
-def _refuse_unordered(data: DataFrame, model: AggregateModel, sink: DeclaredSink) -> None:
-    """Refuse a minimum or maximum whose order JSON's values do not have, such as that of bytes in Base64."""
-    ordered = (NumericType, BooleanType, DateType, TimestampType, TimestampNTZType)
-    for name, function in model.aggregates.items():
-        if isinstance(function, Min | Max):
-            kind = data.schema[function.column].dataType
-            if not isinstance(kind, ordered) and kind != StringType():
-                raise not_checkable(sink, f"{name} is in the order of {kind.simpleString()}")
-
-
-def _keyed(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
-    keys, aggregates = grouping_of(step.arguments)
-    if not all(isinstance(key, str) for key in keys):
-        raise NOT_CHECKABLE_KEY.error(where=step.where)
-    return tuple(keys), aggregates
-
-
-def _model(keys: tuple[str, ...], aggregates: Sequence[Any], sink: DeclaredSink) -> tuple[list[Any], AggregateModel]:
-    """Return the columns that the aggregates read, and the model that recomputes them."""
-    columns: list[Any] = []
-    parts: dict[str, AggregateFunction] = {}
-    for number, aggregate in enumerate(aggregates):
-        column = f"__argument{number}"
-        if isinstance(aggregate, LatestValue):
-            columns.append(frames.key_column(aggregate.column).alias(column))
-            parts[aggregate.name] = Latest(column)
-            continue
-        expression: Any = F.expr(aggregate) if isinstance(aggregate, str) else aggregate
-        call = _CALL.match(str(expression._jc.toString()))
-        if call is None:
-            raise not_checkable(sink, f"{aggregate} is not count, sum, min, max or latest with an alias")
-        function, argument, name = call.groups()
-        if argument in ("1", "*"):
-            parts[name] = Count()
-            continue
-        columns.append(F.expr(argument).alias(column))
-        parts[name] = _KINDS[function](column)
-    return columns, AggregateModel(list(keys), parts)
 
 
 def _key(values: Mapping[str, object], keys: tuple[str, ...]) -> tuple[Hashable, ...] | None:
