@@ -17,7 +17,7 @@ from falkirk.declare.parts import Stamped
 from falkirk.declare.policy import Acknowledged, Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Snapshots
 from falkirk.declare.registry import Registry
 from falkirk.declare.sink import Sink
-from falkirk.declare.stream import Stream
+from falkirk.declare.stream import Newest, Stream
 from falkirk.declare.tls import Tls
 from falkirk.declare.view import View
 from falkirk.errors import (
@@ -95,6 +95,7 @@ __all__ = [
     "LogError",
     "LogSends",
     "MachineError",
+    "Newest",
     "Registry",
     "Sink",
     "Snapshots",

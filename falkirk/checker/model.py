@@ -200,6 +200,38 @@ class StatelessModel:
         return content(output)
 
 
+class LookupModel:
+    """A lookup in the newest row of a table: each record has an output with that row, and rows of the table have none.
+
+    Args: columns: of a record, without that of the lookup. name: of the column with a row of the table. A record has
+        none in it.
+    """
+
+    every_row_answers = False
+    ordered = True
+
+    def __init__(self, columns: Sequence[str], name: str) -> None:
+        self._columns, self._name = tuple(columns), name
+
+    def initial(self) -> None:
+        return None
+
+    def step(self, state: object, row: Values) -> tuple[object, Values | None]:
+        newest = row.get(self._name)
+        if newest is not None:
+            return newest, None
+        return state, {**{name: row.get(name) for name in self._columns}, self._name: state}
+
+    def effect(self, row: Values) -> Hashable:
+        return content(row)
+
+    def echo(self, row: Values) -> Hashable:
+        return content(row) if row.get(self._name) is not None else self.echo_of(row)
+
+    def echo_of(self, output: Values) -> Hashable:
+        return tuple([content_of(output.get(name)) for name in self._columns])
+
+
 class DistinctModel:
     """dropDuplicates: only the first row of a key has an output. The key consists of the distinct columns' values.
 

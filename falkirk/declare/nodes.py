@@ -9,6 +9,7 @@ from falkirk.errors.location import SourceLocation
 #: Steps whose results have no event time, because they are no records of the input any more.
 WITHOUT_TIME = frozenset({
     "agg", "count", "windows", "map_rows", "stateful", "join", "timedJoin", "union", "unionByName", "withClock",
+    "lookupLatest", "latest",
 })  # fmt: skip
 #: The steps after which a stream can't be joined by event time. Some joins are exceptions: see `joined_by`.
 _NOT_JOINED_AFTER = WITHOUT_TIME | {"dropDuplicates"}
@@ -16,8 +17,11 @@ _NOT_JOINED_AFTER = WITHOUT_TIME | {"dropDuplicates"}
 LOOKUP = "lookup"
 #: The step that puts the times of a clock beside the records.
 CLOCKED = "withClock"
+#: The steps that look up the newest row of another stream. The first puts its rows beside the records. The second has
+#: the state per key.
+BESIDE, NEWEST_ROW = "lookupLatest", "latest"
 #: Steps that put the records of another stream beside those of this one.
-UNIONS = ("union", "unionByName", CLOCKED)
+UNIONS = ("union", "unionByName", CLOCKED, BESIDE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

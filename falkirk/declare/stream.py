@@ -14,11 +14,11 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.grouped import GroupedStream
 from falkirk.declare.joins import are_names, invalid, join_of
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import CLOCKED, LOOKUP, Node, SourceNode, Step, joined_by
+from falkirk.declare.nodes import BESIDE, CLOCKED, LOOKUP, NEWEST_ROW, Node, SourceNode, Step, joined_by
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.states import order_of, timed_options, watermark_of
 from falkirk.declare.unknown_methods import refuse_method
-from falkirk.declare.view import View
+from falkirk.declare.view import View, lookup_keys
 from falkirk.declare.watermark import watermark
 from falkirk.errors.conditions.declare import (
     KEY_MISSING_DUPLICATES,
@@ -212,7 +212,12 @@ class Stream:
         return self._like(Step(parent=self._node, operation="timedJoin", arguments=(other, made), where=where))
 
     def lookup(
-        self, view: View, on: "str | Sequence[str] | Mapping[str, Column | str]", name: str, *, epoch: str | None = None
+        self,
+        view: "View | Newest",
+        on: "str | Sequence[str] | Mapping[str, Column | str]",
+        name: str,
+        *,
+        epoch: str | None = None,
     ) -> Self:
         """Add a column with the rows of a view that have the record's key: an array of structs, in no fixed order.
 
@@ -221,6 +226,9 @@ class Stream:
         computation of the record may read another epoch: `falkirk plan` says whether results wait because of that.
 
         Args:
+            view: with `Newest`, the newest rows of a stream. The new column is then a struct, or null if there is no
+                row. A hop records the order of records and rows, so each computation finds the same row. In
+                micro-batches, a record finds the rows of its epoch, too.
             on: the columns of the view that are the key, and that the record has as well; or by name, the column of the
                 record, or an expression. If a key of one column is an ARRAY, the result has the rows for each element.
             name: of the new column. epoch: the name of another new column, for the number of the epoch.
@@ -228,11 +236,19 @@ class Stream:
         Source: lookup joins of Flink's Table API, where a table is looked up when the record arrives.
         """
         where = caller()
-        if not isinstance(view, View):
-            raise LOOKUP_INVALID.error(where=where, reason=f"{type(view).__name__} is no parameter marked fk.View")
+        if not isinstance(view, View | Newest):
+            reason = f"{type(view).__name__} is neither a parameter marked fk.View nor fk.Newest of a stream"
+            raise LOOKUP_INVALID.error(where=where, reason=reason)
         keys = dict(on) if isinstance(on, Mapping) else {each: each for each in key_columns(on)}
         if not keys or not all(isinstance(each, str) for each in (*keys, name, *([] if epoch is None else [epoch]))):
             raise LOOKUP_INVALID.error(where=where, reason="on= needs the name of a column of the view")
+        if isinstance(view, Newest):
+            if not isinstance(view.stream, Stream):
+                raise NOT_A_STREAM.error(where=where, operation="fk.Newest", name=type(view.stream).__name__)
+            pairs = lookup_keys(keys, name, epoch, where)
+            both = Step(parent=self._node, operation=BESIDE, arguments=(view.stream, pairs, name), where=where)
+            ours = tuple(column for _, column in pairs)
+            return self._like(Step(parent=both, operation=NEWEST_ROW, arguments=(ours, name), where=where))
         made = Step(parent=self._node, operation=LOOKUP, arguments=(view, keys, name, epoch), where=where)
         return self._like(made)
 
@@ -315,6 +331,24 @@ class Stream:
 
     def __getattr__(self, name: str) -> NoReturn:
         refuse_method(name, "a stream", Stream)
+
+
+class Newest:
+    """A stream as a table that changes: a row replaces the row before it with the same key.
+
+    `Stream.lookup` gets it: ``orders.lookup(fk.Newest(prices), "product", "price")``. The stream may be a source or the
+    results of a live processor, with further steps.
+
+    Args: stream: one that the processor reads.
+    """
+
+    __slots__ = ("stream",)
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def __repr__(self) -> str:
+        return f"Newest({self.stream!r})"
 
 
 def source_node(name: str, topic: Kafka) -> SourceNode:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from falkirk.declare.application import Application
 from falkirk.declare.cut import OnArrival
 from falkirk.declare.joins import passed
-from falkirk.declare.nodes import LOOKUP, Node, Step, is_ordered
+from falkirk.declare.nodes import LOOKUP, NEWEST_ROW, Node, Step, is_ordered
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
 from falkirk.declare.stream import Stream
@@ -135,7 +135,7 @@ def _saves_by_itself(processor: DeclaredProcessor, steps: list[Step]) -> bool:
     """Return whether the processor has a state and the user has set how often to save it."""
     if not isinstance(processor.policy, Lazy) or processor.policy is DEFAULT_POLICY:
         return False
-    return any(step.operation in ("stateful", "join", event_time.JOIN) for step in steps)
+    return any(step.operation in ("stateful", "join", event_time.JOIN, NEWEST_ROW) for step in steps)
 
 
 def _replaying(

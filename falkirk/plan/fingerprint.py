@@ -11,6 +11,7 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.grouped import LatestValue
 from falkirk.declare.keys import key_columns
 from falkirk.declare.nodes import (
+    NEWEST_ROW,
     UNIONS,
     Node,
     Step,
@@ -55,9 +56,11 @@ READS = "reads"
 #: The parts that homes of earlier versions have not recorded.
 NOT_ALWAYS_RECORDED = frozenset({*_SETTINGS, LANGUAGE, PARTITIONED_BY, WRITTEN_AS, DECIDED_BY, STEPS})
 #: Steps whose results, and all values before them, influence more than one later result.
-DECIDING = frozenset({"agg", "count", "dropDuplicates", "windows", "timedJoin", "explode", "map_rows", "stateful"})
+DECIDING = frozenset({
+    "agg", "count", "dropDuplicates", "windows", "timedJoin", "explode", "map_rows", "stateful", NEWEST_ROW,
+})  # fmt: skip
 #: Steps with a state per key.
-KEYED = frozenset({"agg", "count", "dropDuplicates", "windows", "timedJoin", "stateful"})
+KEYED = frozenset({"agg", "count", "dropDuplicates", "windows", "timedJoin", "stateful", NEWEST_ROW})
 
 #: The place in the user's program that Spark notes in an argument of a UDF, with the address of an object.
 _ORIGIN = re.compile(
@@ -170,7 +173,9 @@ def text_of(step: Step) -> str:
         return with_sorted_lists(f"join({_without_numbers(str(join))}; with {theirs})")
     if step.operation in UNIONS:
         sides = [_side(step.parent), _side(step.arguments[0].node)]
-        return f"{step.operation}({' with '.join(reversed(sides) if is_right_first(step) else sides)})"
+        more = [_render(each) for each in step.arguments[1:]]
+        sides = [*reversed(sides)] if is_right_first(step) and not more else sides
+        return f"{step.operation}({', '.join([' with '.join(sides), *more])})"
     if step.operation in ("map_rows", "stateful"):
         functions = [function_text(function) for function in functions_of(step)]
         others = [f"{name} {value}" for name, value in step.arguments[1].items() if name != "timeout"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from falkirk.declare.nodes import Step, is_ordered
+from falkirk.declare.nodes import NEWEST_ROW, Step, is_ordered
 from falkirk.declare.windows import split_windows
 from falkirk.plan.fingerprint import KEYED
 from falkirk.steps.static_analysis import udfs
@@ -24,6 +24,8 @@ def against_steps(steps: Sequence[Step]) -> str | None:
     for step in steps[places[0] : places[-1] + 1]:
         if step.operation == "timedJoin" or is_ordered(step):
             return "one of them gives results in an order of its own"
+        if step.operation == NEWEST_ROW:
+            return "lookup() in a stream is one of them"
         if step.operation == "stateful" and step is not steps[places[-1]] and "include_key" not in step.arguments[1]:
             return "stateful() without include_key=True calls Python, which may return another key"
         if step.operation in ("agg", "count") and split_windows(step.arguments[0])[0]:

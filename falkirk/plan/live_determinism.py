@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from falkirk.declare.asserting import DeterminismAssertion
-from falkirk.declare.nodes import Step
+from falkirk.declare.nodes import NEWEST_ROW, Step
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.plan import python_steps
 from falkirk.plan.reasons import ANYWHERE, IN_KEY, IN_STATE, SHARED, Undetermined
@@ -78,7 +78,7 @@ class LiveDifferences:
             self._matters(shared | Lineage.of(after.data).operations([STAMP], rows=False), SHARED)
         elif step.operation == "stateful":
             self._matters(Lineage.of(before.data).operations([*before.columns, STAMP], rows=True), IN_STATE)
-        elif step.operation in ("agg", "count", "windows", "timedJoin"):
+        elif step.operation in ("agg", "count", "windows", "timedJoin", NEWEST_ROW):
             self._matters(Lineage.of(after.data).operations(after.data.columns, rows=True), IN_STATE)
         elif step.operation == "dropDuplicates":  # its state has keys and times, and no other values
             read = [*step.arguments[0], TIME, STAMP]

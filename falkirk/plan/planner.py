@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.nodes import Node, SourceNode, Step, all_steps_of, steps_of
+from falkirk.declare.nodes import NEWEST_ROW, Node, SourceNode, Step, all_steps_of, steps_of
 from falkirk.declare.parts import DeclaredProcessor, DeclaredSink
 from falkirk.declare.policy import Delivery, Ephemeral
 from falkirk.errors.conditions.plan import (
@@ -283,7 +283,7 @@ class _Planner:
         python_steps.check_options(step)
         step = self.batches.with_view(step, processor, self.identity)
         after: Frame | None = None
-        if step.operation in ("agg", "count", "stateful") and not event_time.is_timed(step):
+        if step.operation in ("agg", "count", "stateful", NEWEST_ROW) and not event_time.is_timed(step):
             after = frames.apply(draft.frame, step)  # report the user's mistakes before a hop is planned
             grouped = python_steps.grouped_by(step)
             keys = columns.plain_keys(draft.frame, grouped, columns.check_group(draft.frame, grouped, step.where))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from falkirk.declare.nodes import LOOKUP, Step, roots_of
+from falkirk.declare.nodes import LOOKUP, NEWEST_ROW, Step, roots_of
 from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import ProcessingTime, watermark_of_state
 from falkirk.plan.event_time import step_text
@@ -20,8 +20,10 @@ def of_step(step: Step, processor: str, topic: str, *, in_full: bool = True) -> 
 
     Args: topic: the source of its region. in_full: it is the first lookup of its region.
     """
-    kind: ReasonKind = "event-time" if step.operation in _TIMED else "view" if step.operation == LOOKUP else "python"
-    text = _text_of(step, topic) if in_full or kind != "view" else _of_other_view(step)
+    kind: ReasonKind = (
+        "event-time" if step.operation in _TIMED else "view" if step.operation in (LOOKUP, NEWEST_ROW) else "python"
+    )
+    text = _text_of(step, topic) if in_full or step.operation != LOOKUP else _of_other_view(step)
     if text is not None:
         yield Reason(kind=kind, processor=processor, where=step.where, text=text)
 
@@ -62,6 +64,8 @@ def _text_of(step: Step, topic: str) -> str | None:
         return _of_python(step)
     if step.operation == LOOKUP:
         return _of_view(step)
+    if step.operation == NEWEST_ROW:
+        return _of_latest(step)
     names = dict.fromkeys(f"{udf.name}()" for udf in udfs.of_values(step.arguments))
     return _of_udfs(step, [*names]) if names else None
 
@@ -81,6 +85,16 @@ def _of_view(step: Step) -> str:
         f"lookup() runs live: the newest results of {name} are in the memory of the JVM. For each record, it uses "
         "those that are there when the record arrives, and no failure can change these any more. Until the first "
         f"epoch of {name} is complete, records wait."
+    )
+
+
+def _of_latest(step: Step) -> str:
+    keys, name = step.arguments
+    key = ", ".join(f"`{each}`" for each in keys)
+    return (
+        f"lookup() of a stream runs live: its state has the newest row of each {key}, for ever. The log before it has "
+        f"the records and these rows in one order. So `{name}` is the newest row before the record in that order, in "
+        "every replay too. A row that is on its way when a record arrives may be before it or after it."
     )
 
 

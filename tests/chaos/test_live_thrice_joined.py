@@ -1,7 +1,7 @@
 """kill -9 while a live region joins three topics: each result and each dead letter is published once.
 
-A model in plain Python judges. A barrier that compares the greatest stamp of a channel loses results. Each case costs
-minutes of CPU time, so they run with FALKIRK_STRIKES alone.
+A model in plain Python judges, and so does `falkirk verify outputs`. A barrier that compares the greatest stamp of a
+channel loses results. Each case costs minutes of CPU time, so they run with FALKIRK_STRIKES alone.
 """
 
 import os
@@ -13,7 +13,7 @@ import pytest
 
 from falkirk.spark_setup.broker import Broker
 from tests import thrice_joined as model
-from tests.chaos.regions import running
+from tests.chaos.regions import RIGHT, running
 from tests.chaos.timed_loads import Side, end_times
 
 pytestmark = pytest.mark.skipif(
@@ -42,16 +42,19 @@ def test_kill_9_of_everything(broker: Broker, home: Path, tag: str, barrier: str
         regions.settle({"seen": len(due.results)} if barrier == "set" else {})
         regions.application.wait_next_commit()
         found, letters = model.results(regions.results("seen")), regions.letters("seen")
+        verdict = regions.verify("seen")["seen"]
     more, missing = Counter(found) - Counter(due.results), Counter(due.results) - Counter(found)
     whole = sum(None not in each for each in due.results)
     print(
         f"{[load.sent for load in loads.values()]} records, {len(due.results)} results, {whole} of three records, "
-        f"{len(due.letters)} late, {suppressed} suppressed, {more.total()} more, {missing.total()} missing"
+        f"{len(due.letters)} late, {suppressed} suppressed, {more.total()} more, {missing.total()} missing, {verdict}"
     )
     assert whole > 100
     if barrier == "set":
+        assert verdict == RIGHT
         assert not more
         assert not missing
         assert Counter(each["reason"] for each in letters) == Counter(due.letters.values())
     else:
+        assert verdict[1]["lost"]
         assert missing, "the greatest stamp of a channel loses results"

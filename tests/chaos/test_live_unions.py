@@ -171,12 +171,11 @@ def kill(kind: str, regions: Regions, broker: Broker) -> bool:
         application.kill_everything()
         return True
     application.forget_status()
-    if kind == "python":
-        jvm = application.jvm()
-        application.host().kill()
-        wait_until(lambda: not is_alive(jvm), 60, "the JVM of the killed host to end")
-    elif kind == "jvm":
-        application.jvm().kill()
+    if kind in ("python", "jvm"):
+        ends = jvm, host = application.jvm(), application.host()
+        (host if kind == "python" else jvm).kill()
+        wait_until(lambda: not any(map(is_alive, ends)), 60, "the JVM and its host to end")
+        application.forget_status()  # the host of a killed JVM may have written it meanwhile
     else:
         for each in application.processes():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):

@@ -161,7 +161,8 @@ def faults_of_letters(expected: Counter[Any], known: Counter[Any]) -> list[str]:
     if not more and of_kind == Counter((name, kind) for name, (kind, _) in elsewhere.elements()):
         return []
     found, due = sorted((more + elsewhere).elements()), sorted(missing.elements())
-    return [f"dead letters: {len(found)} more, {found[:8]}; {len(due)} missing, {due[:8]}"]
+    twice = [each for each, number in (more + elsewhere).items() if number > 1]
+    return [f"dead letters: {len(found)} more, {found[:8]}; {len(due)} missing, {due[:8]}; repeated: {twice[:8]}"]
 
 
 def played(broker: Broker, home: Path, tag: str, seed: int, kinds: Sequence[str], **env: str) -> list[str]:

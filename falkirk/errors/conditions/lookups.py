@@ -1,4 +1,4 @@
-"""Conditions of lookups in views."""
+"""Conditions of lookups in views, and in the newest rows of streams."""
 
 from falkirk.errors import DefinitionError
 from falkirk.errors.condition import Condition
@@ -7,5 +7,6 @@ LOOKUP_INVALID = Condition(
     "LOOKUP_INVALID",
     DefinitionError,
     "lookup() can't find rows: {reason}.",
-    hint='Mark a parameter, def priced(orders, prices: fk.View), and write orders.lookup(prices, "product", "found").',
+    hint="For a batch, mark a parameter, def priced(orders, prices: fk.View), and write orders.lookup(prices, "
+    '"product", "found"). For a stream, write orders.lookup(fk.Newest(prices), "product", "found").',
 )

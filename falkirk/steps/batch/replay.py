@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from falkirk.declare.nodes import LOOKUP, UNIONS, Node, Step, root_of, roots_of, steps_of
+from falkirk.declare.nodes import LOOKUP, NEWEST_ROW, UNIONS, Node, Step, root_of, roots_of, steps_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.stream import Stream
 from falkirk.declare.watermark import Watermark, watermark_of_state
@@ -17,6 +17,7 @@ from falkirk.steps.batch import watermarks
 from falkirk.steps.batch.call import current_epoch
 from falkirk.steps.batch.functions import map_rows, stateful
 from falkirk.steps.batch.joins import join
+from falkirk.steps.batch.latest import latest_rows
 from falkirk.steps.batch.lookups import look_up
 from falkirk.steps.batch.timed_joins import timed_join
 from falkirk.steps.batch.waiting import ORDER, Side, in_order
@@ -25,7 +26,7 @@ from falkirk.steps.dataframes.names import BAD, GREATEST, STAMP, TIME
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.joins import PLACES
 from falkirk.steps.live.stamped import Frame, attempt, good
-from falkirk.steps.live.unions import union_frames
+from falkirk.steps.live.unions import put_beside
 from falkirk.steps.static_analysis.columns import check_group
 
 
@@ -76,7 +77,10 @@ class Replay:
             return attempt(frame, node, lambda: look_up(frame, view.name, self.given[view.name], on, name, number))
         if node.operation in UNIONS:
             right = self.after(node.arguments[0].node)
-            return attempt(frame, node, lambda: union_frames(frame, right, node))
+            return attempt(frame, node, lambda: put_beside(frame, right, node))
+        if node.operation == NEWEST_ROW:
+            self._require_stamps(frame, node)
+            return attempt(frame, node, lambda: latest_rows(frame, node))
         if node.operation not in ("stateful", "join"):
             return self.plain(frame, node)
         options = _options(node)

@@ -5,19 +5,20 @@ record by record, in a window of time that never ends.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from falkirk.declare.nodes import Step
+from falkirk.declare.nodes import NEWEST_ROW, Step
 from falkirk.errors.conditions.testkit import APPLICATION_UNSUITABLE_AGGREGATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.steps.batch.python import KIND
 from falkirk.steps.dataframes.names import BAD, STAMP
+from falkirk.steps.live import latest, windows
 from falkirk.steps.live import stamped as frames
-from falkirk.steps.live import windows
 from falkirk.steps.live.aggregates import aggregates_of, grouping_of
 from falkirk.steps.live.stamped import Frame, key_column
 
@@ -28,7 +29,7 @@ _OPEN = StructType([
     StructField("start", LongType()), StructField("end", LongType()), StructField("buffers", BinaryType()),
 ])  # fmt: skip
 #: The steps that are computed so.
-RUNNING = ("agg", "count")
+RUNNING = ("agg", "count", NEWEST_ROW)
 
 
 def updated(frame: Frame, step: Step, before: Callable[[StructType], DataFrame]) -> tuple[Frame, DataFrame]:
@@ -37,8 +38,18 @@ def updated(frame: Frame, step: Step, before: Callable[[StructType], DataFrame])
     Args: before: returns the state before the rows; no rows at first. It gets the schema of a state.
     Raises: DefinitionError: as `frames.apply`; `APPLICATION_UNSUITABLE`: the aggregate can't be computed so.
     """
+    if step.operation == NEWEST_ROW:
+        grouping = latest.grouping(frame.columns, *step.arguments)
+        made, left = _updated(frame, frames.after_agg(frame, *grouping), replace(step, arguments=grouping), before)
+        return replace(made, data=latest.of_records(made.data, frame.columns, made.carried)), left
+    return _updated(frame, frames.apply(frame, step), step, before)  # it reports the user's mistakes
+
+
+def _updated(
+    frame: Frame, planned: Frame, step: Step, before: Callable[[StructType], DataFrame]
+) -> tuple[Frame, DataFrame]:
+    """Return the same for an aggregation. Args: planned: the frame after the step, which names the columns."""
     session = frame.data.sparkSession
-    planned = frames.apply(frame, step)  # report the user's mistakes, and name the columns
     keys, users = grouping_of(step.arguments)
     keyed, named = windows.with_key(frame.data.where(frames.is_good()), [key_column(key) for key in keys])
     columns = [F.col(f"`{c}`") for c in frame.data.columns]

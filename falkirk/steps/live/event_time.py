@@ -54,6 +54,21 @@ class Chain:
 ALONE = Chain()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinKey:
+    """The columns that choose the state partition of joined records: the key of the first join.
+
+    Args: ids: Catalyst's identities of the columns in the results; None: a part of the key is no column of the left
+        stream. names: theirs in the results of the first join. places: theirs in the key of the last join, if that is
+        another one. is_in_last: the key of the last join has all of them.
+    """
+
+    ids: tuple[int, ...] | None
+    names: tuple[str, ...]
+    places: tuple[int, ...] = ()
+    is_in_last: bool = True
+
+
 def unfit(time: Column, name: str, ahead_us: int, now_us: Column) -> Column:
     """Return why a time is unsuitable, or null. Records with such times move no time.
 

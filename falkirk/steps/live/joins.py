@@ -23,8 +23,8 @@ from falkirk.declare.nodes import Step
 from falkirk.errors.conditions.dataframes import COLUMN_MISSING, JOIN_INVALID_KEY, JOIN_UNBOUNDED
 from falkirk.steps.dataframes.empty import no_rows_of
 from falkirk.steps.dataframes.names import BAD, STAMP, TIME
-from falkirk.steps.live.event_time import ALONE, KEY, LATE, as_key, bad, by_key, column_names, joined_by_key
-from falkirk.steps.live.stamped import Frame, JoinKey, attempt, is_good
+from falkirk.steps.live.event_time import ALONE, KEY, LATE, JoinKey, as_key, bad, by_key, column_names, joined_by_key
+from falkirk.steps.live.stamped import Frame, attempt, is_good
 
 #: Columns between Python and the Java module: a record's side, its columns as those of that side, whether it is late.
 _SIDE, _SIDES, _IS_LATE = "__falkirk_side", ("__falkirk_left", "__falkirk_right"), "__falkirk_late"

@@ -19,7 +19,7 @@ from pyspark.sql.types import TimestampType
 
 from falkirk.declare.grouped import LatestValue
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import LOOKUP, Step
+from falkirk.declare.nodes import LOOKUP, NEWEST_ROW, Step
 from falkirk.declare.watermark import Watermark
 from falkirk.declare.windows import split_windows
 from falkirk.errors import DefinitionError
@@ -34,9 +34,9 @@ from falkirk.errors.conditions.dataframes import (
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.steps.dataframes.names import BAD, GREATEST, OUR_COLUMNS, PREFIX, STAMP, TIME, VIEWS
 from falkirk.steps.dataframes.quiet import quiet
-from falkirk.steps.live import event_time, newest, windows
+from falkirk.steps.live import event_time, latest, newest, windows
 from falkirk.steps.live.aggregates import aggregates_of, grouping_of, latest_of
-from falkirk.steps.live.event_time import Chain
+from falkirk.steps.live.event_time import Chain, JoinKey
 from falkirk.steps.live.lookups import PlannedView, looked_up
 from falkirk.steps.live.needed import always_and_needs
 from falkirk.steps.live.python_steps import PythonStep
@@ -66,7 +66,7 @@ class Frame:
     several: bool = False
     partitions: int = 0
     sharded_by: tuple[int, ...] = ()
-    join_key: "JoinKey | None" = None
+    join_key: JoinKey | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -102,21 +102,6 @@ class Frame:
     def carried(self) -> list[str]:
         """Our columns that are present."""
         return [name for name in self.data.columns if name in OUR_COLUMNS]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinKey:
-    """The columns that choose the state partition of joined records: the key of the first join.
-
-    Args: ids: Catalyst's identities of the columns in the results; None: a part of the key is no column of the left
-        stream. names: theirs in the results of the first join. places: theirs in the key of the last join, if that is
-        another one. is_in_last: the key of the last join has all of them.
-    """
-
-    ids: tuple[int, ...] | None
-    names: tuple[str, ...]
-    places: tuple[int, ...] = ()
-    is_in_last: bool = True
 
 
 def good(rows: DataFrame, depth: int = 0) -> Frame:
@@ -301,7 +286,8 @@ def key_column(key: Any) -> Column:
     return F.col(key) if isinstance(key, str) else key
 
 
-def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
+def after_agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
+    """Return the frame after an aggregation, as Spark computes it. Raises: PySparkException."""
     lane = F.when(is_good(), F.lit(-1)).otherwise(frame.place).alias(_LANE)
     latest = [latest_of(a) for a in aggregates if isinstance(a, LatestValue)]
     # One aggregate for all that comes from the newest record: less state, and a shorter pause at a checkpoint.
@@ -321,11 +307,16 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
 def _chained_agg(frame: Frame, *arguments: Any) -> Frame:
     """Return the frame after an aggregation, which may be one of several keyed steps of a query."""
     keys, aggregates = grouping_of(arguments)
-    planned = _agg(frame, keys, aggregates)
+    planned = after_agg(frame, keys, aggregates)
     if not (frame.sharded_by and frame.data.isStreaming):
         return planned
     of_keys, users = [key_column(key) for key in keys], aggregates_of(aggregates)
     return replace(planned, data=windows.running_aggregates(frame.data, of_keys, users, planned.columns, frame.chain))
+
+
+def _latest(frame: Frame, keys: Sequence[str], name: str) -> Frame:
+    after = after_agg(frame, *latest.grouping(frame.columns, keys, name))
+    return replace(after, data=latest.of_records(after.data, frame.columns, after.carried), grouped_by=())
 
 
 def _with_watermark(frame: Frame, watermark: Watermark) -> Frame:
@@ -347,7 +338,7 @@ def _drop_duplicates(frame: Frame, keys: Sequence[str], watermark: Watermark) ->
 
 def _windows(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any], mode: str, watermark: Watermark) -> Frame:
     [window], others = split_windows(keys)
-    planned = _agg(frame, keys, aggregates)
+    planned = after_agg(frame, keys, aggregates)
     spec = windows.spec_of(frame.data, window, watermark, aggregates_of(aggregates), mode)
     if frame.data.isStreaming:
         results = planned.columns
@@ -391,6 +382,7 @@ _OPERATIONS: dict[str, Callable[..., Frame]] = {
     LOOKUP: _lookup,
     "agg": _chained_agg,
     "count": _chained_agg,
+    NEWEST_ROW: _latest,
     "map_rows": _map_rows,
     "stateful": _stateful,
     "withWatermark": _with_watermark,

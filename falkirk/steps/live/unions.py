@@ -7,9 +7,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from falkirk.declare.nodes import CLOCKED, UNIONS, Node, SourceNode, Step, is_right_first
+from falkirk.declare.nodes import BESIDE, CLOCKED, UNIONS, Node, SourceNode, Step, is_right_first
 from falkirk.errors.conditions.dataframes import UNION_INVALID_COLUMNS
-from falkirk.steps.dataframes.names import BAD, STAMP, VIEWS
+from falkirk.steps.dataframes.names import BAD, STAMP, VIEWS, quoted
 from falkirk.steps.live import stamped
 from falkirk.steps.live.clocks import with_clock
 from falkirk.steps.live.stamped import Frame, attempt, is_good
@@ -45,6 +45,8 @@ def put_beside(left: Frame, right: Frame, step: Step) -> Frame:
     """
     if step.operation == CLOCKED:
         return with_clock(left, right)
+    if step.operation == BESIDE:
+        left, right = _beside_table(left, right, step)
     return union_frames(left, right, step, right_first=is_right_first(step))
 
 
@@ -77,6 +79,40 @@ def union_frames(left: Frame, right: Frame, step: Step, *, right_first: bool = F
     return Frame(data=first.union(second), depth=depth, several=True, is_run=left.is_run)
 
 
+def _beside_table(records: Frame, table: Frame, step: Step) -> tuple[Frame, Frame]:
+    """Return records and rows of a table with the same columns: those of a record, and one with a row of the table.
+
+    A row of the table has the columns of the key of a record, and no others. Rows without a key are left out.
+
+    Raises: TypeError: the column for the row is there already, or a key lacks a column or has another type.
+    """
+    _, keys, name = step.arguments
+    if name.casefold() in {column.casefold() for column in records.columns}:
+        raise TypeError(f"the records have a column {name} already")
+    for theirs, ours in keys:
+        kinds = [_kind(frame, column) for frame, column in ((table, theirs), (records, ours))]
+        if kinds[0] != kinds[1]:
+            raise TypeError(
+                f"column {theirs} of the table is {kinds[0]}, and column {ours} of the records is {kinds[1]}"
+            )
+    row = F.struct(*[_named(column) for column in table.columns])
+    kind = table.data.select(row.alias(name)).schema[name].dataType
+    of_keys = {ours: theirs for theirs, ours in keys}
+    columns = [
+        (_named(of_keys[c]) if c in of_keys else F.lit(None)).cast(records.data.schema[c].dataType).alias(c)
+        for c in records.columns
+    ]
+    has_key = F.lit(True)
+    for theirs, _ in keys:
+        has_key &= _named(theirs).isNotNull()
+    known = table.data.where(~is_good() | has_key)
+    rows = known.select(*columns, F.when(is_good(), row).alias(name), *map(F.col, table.carried))
+    own = records.data.select(
+        *map(_named, records.columns), F.lit(None).cast(kind).alias(name), *map(F.col, records.carried)
+    )
+    return replace(records, data=own), replace(table, data=rows)
+
+
 def _read_same_views(left: Frame, right: Frame) -> bool:
     """Return whether the records of both sides know which epochs of the same views they read."""
     kinds = [frame.data.schema[VIEWS].dataType for frame in (left, right) if VIEWS in frame.data.columns]
@@ -107,3 +143,13 @@ def _beside(left: Frame, right: Frame, step: Step) -> list[str]:
         shown = [", ".join(f"{f.name} {f.dataType.simpleString()}" for f in each.own.schema) for each in (left, right)]
         raise UNION_INVALID_COLUMNS.error(where=step.where, operation=step.operation, left=shown[0], right=shown[1])
     return theirs
+
+
+def _named(name: str) -> Column:
+    return F.col(quoted(name))
+
+
+def _kind(frame: Frame, column: str) -> str:
+    if column not in frame.columns:
+        raise TypeError(f"there is no column {column}: the columns are {', '.join(frame.columns)}")
+    return frame.data.schema[column].dataType.simpleString()

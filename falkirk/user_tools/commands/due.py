@@ -11,7 +11,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.declare.nodes import UNIONS, Node, SourceNode, Step, is_right_first
+from falkirk.declare.nodes import NEWEST_ROW, UNIONS, Node, SourceNode, Step, steps_of
 from falkirk.declare.windows import split_windows, unchanged
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.commands import NOT_CHECKABLE
@@ -22,7 +22,7 @@ from falkirk.steps.batch.in_epoch import empty
 from falkirk.steps.batch.running import updated
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.stamped import Frame, attempt
-from falkirk.steps.live.unions import number_source, union_frames
+from falkirk.steps.live.unions import number_source, put_beside
 from falkirk.steps.sources.topics import parse_records, parsing
 from falkirk.steps.static_analysis.determinism import operations, undetermined
 from falkirk.steps.static_analysis.functions import Nature, entry_of
@@ -32,6 +32,8 @@ from falkirk.user_tools.commands.due_timed import RegionRows
 
 #: Steps with a group's state, each result of which depends on the one before it.
 AGGREGATIONS = ("agg", "count")
+#: All with a state that `of` leaves to others, and their names for users.
+_KEYED = {**dict.fromkeys(AGGREGATIONS, "`groupBy`"), NEWEST_ROW: "lookup"}
 #: Spark's relation that gives a row for each sliding window. `due_timed` computes windows without it.
 _OF_WINDOWS = {"Expand"}
 
@@ -105,7 +107,7 @@ class RegionEvaluation:
         """
         if region.name not in self._known:
             node = region.node
-            before = node.parent if isinstance(node, Step) and node.operation in AGGREGATIONS else node
+            before = node.parent if isinstance(node, Step) and node.operation in _KEYED else node
             self._known[region.name] = self.after(before, region)
         return self._known[region.name]
 
@@ -126,21 +128,22 @@ class RegionEvaluation:
             raise not_checkable(self._sink, f"{', '.join(sorted(unknown))} ({step.where}) may differ each time")
         return after
 
-    def after(self, node: Node, region: Region) -> RegionRows:
-        """Return the rows after a step of a region. Raises: DefinitionError: `NOT_CHECKABLE`."""
+    def after(self, node: Node, region: Region, source: SourceNode | None = None) -> RegionRows:
+        """Return the rows after a node of a region.
+
+        Args: source: at which the steps of the right side of a join begin. Raises: DefinitionError: `NOT_CHECKABLE`.
+        """
         if not isinstance(node, Step):
-            source = node if isinstance(node, SourceNode) else next(iter(region.joined), None)
+            source = node if isinstance(node, SourceNode) else source
             assert source is not None, "the steps of a region begin at its sources"
             return self._begin(source)
-        if region.joined[1:]:
-            raise not_checkable(self._sink, "it joins more than two streams")
         judges = self._given.judges
         if node.operation == "stateful" or (node.operation == "map_rows" and judges):
             raise not_checkable(self._sink, "it calls Python" if judges else "it has steps after its `stateful`")
-        if node.operation in AGGREGATIONS and judges:
-            raise not_checkable(self._sink, "it has steps after its `groupBy`")
-        due = self.after(node.parent, region)
-        if node.operation in AGGREGATIONS:
+        if node.operation in _KEYED and judges:
+            raise not_checkable(self._sink, f"it has steps after its {_KEYED[node.operation]}")
+        due = self.after(node.parent, region, source)
+        if node.operation in _KEYED:
             frame, _ = updated(due.frame, node, lambda schema: empty(self._session, schema))
             return replace(due, frame=frame)
         match node.operation:
@@ -151,9 +154,11 @@ class RegionEvaluation:
             case "windows":
                 return due_timed.windows(due, node, self._planned(due.frame, node))
             case "timedJoin":
-                right = self.after(node.arguments[0].node, region)
-                counts = [self._given.partitions[each.topic.topic] for each in region.sources]
-                return due_timed.joined(due, right, node, (counts[0], counts[1]))
+                number = sum(step.operation == node.operation for step in steps_of(node.parent))
+                right = self.after(node.arguments[0].node, region, region.joined[number])
+                counts = self._given.partitions
+                first, second = (counts[region.sources[n].topic.topic] for n in (0, number + 1))
+                return due_timed.joined(due, right, node, (first, second))
         if node.operation in UNIONS:
             return self._united(due, self.after(node.arguments[0].node, region), node)
         return self._stepped(due, node)
@@ -171,8 +176,8 @@ class RegionEvaluation:
     def _united(self, left: RegionRows, right: RegionRows, step: Step) -> RegionRows:
         if left.maybe is not None or right.maybe is not None:
             raise not_checkable(self._sink, "it has a union after an outer join")
-        first, ordered = is_right_first(step), left.ordered_by == right.ordered_by == ()
-        frame = attempt(left.frame, step, lambda: union_frames(left.frame, right.frame, step, right_first=first))
+        ordered = left.ordered_by == right.ordered_by == ()
+        frame = attempt(left.frame, step, lambda: put_beside(left.frame, right.frame, step))
         return RegionRows(frame=frame, ordered_by=() if ordered else None)
 
     def _stepped(self, due: RegionRows, step: Step) -> RegionRows:
@@ -186,8 +191,8 @@ class RegionEvaluation:
         topic = source.topic
         if source.is_hop and topic.topic in self._hops:
             writer = self._hops[topic.topic]
-            if isinstance(writer.node, Step) and writer.node.operation in AGGREGATIONS:
-                raise not_checkable(self._sink, "it has steps after its `groupBy`")
+            if isinstance(writer.node, Step) and writer.node.operation in _KEYED:
+                raise not_checkable(self._sink, f"it has steps after its {_KEYED[writer.node.operation]}")
             due = self.of(writer)
             rows = due.frame.data.where(frames.is_good())
             return replace(due, frame=replace(due.frame, data=rows))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import Window as SqlWindow
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from falkirk.checker.timed import Late, Place, TimedRow, WindowResult, WindowShape, first_rows, window_results
 from falkirk.declare.joins import TimedJoin
@@ -36,13 +36,16 @@ _REASON, PLACE, _KIND = "__falkirk_reason", "__falkirk_place", "__falkirk_kind"
 _RESULT, _RANK, _START, _END = (f"__falkirk_{name}" for name in ("result", "rank", "start", "end"))
 _CAUSE = tuple(f"__falkirk_cause{number}" for number in range(4))
 _NEWEST, _THEIRS = "__falkirk_newest", "__falkirk_theirs"
-#: The stamp of a result of a window, or of a join.
+#: Whether a row of a join may be published, but need not be yet.
+_IS_OPEN = "__falkirk_is_open"
+#: The stamp of a result of a window.
 _OF_WINDOW = "struct<source: int, partition: int, offset: bigint, sub0: int>"
-_OF_JOIN = "struct<source: int, partition: int, offset: bigint>"
 _OF_BAD = "struct<reason: string, key: binary, value: binary>"
 #: A live join may keep a row without a partner until the watermark has passed its end, rounded up to this
 #: (`GRAIN_US` of LiveJoin.java). Whether it is published in between depends on the order of arrival.
 _GRAIN_US = 100_000
+#: The fields of the place of a record in a stamp, and the one with the stamps of the rows of a join.
+_PLACE_NAMES, _ROWS = ("source", "partition", "offset"), "rows"
 #: Numbers that say what becomes of a row, and the place of the row.
 _Decision = tuple[tuple[int, ...], Place]
 
@@ -51,15 +54,17 @@ _Decision = tuple[tuple[int, ...], Place]
 class RegionRows:
     """The rows that a region must have published, and its bad records.
 
-    Args: maybe: rows that it may have published. times: the records by which the time of each partition moves.
-        ordered_by: the columns of the key by which a step with event time orders its results; None: they have no order.
-            Empty: there was no such step, so rows have the order of their source partitions.
-        windows: after windows, each by the place of its result.
+    Args: maybe: rows that it may have published. times: the records by which the time of each partition moves; None:
+        there are none after a join. limit: of a join: no later result has a time before it. ordered_by: the columns of
+        the key by which a step with event time orders its results; None: they have no order. Empty: there was no such
+        step, so rows have the order of their source partitions. windows: after windows, each by the place of its
+        result.
     """
 
     frame: Frame
     maybe: Frame | None = None
     times: DataFrame | None = None
+    limit: int | None = None
     ordered_by: tuple[str, ...] | None = ()
     windows: Mapping[Place, WindowResult] = field(default_factory=dict)
 
@@ -168,37 +173,53 @@ def _keys(count: int) -> list[str]:
 
 
 def joined(left: RegionRows, right: RegionRows, step: Step, partitions: tuple[int, int]) -> RegionRows:
-    """Return the results of a join. Late rows of both sides are bad.
+    """Return the results of a join. Late rows of both sides are bad. The left rows may be results of another join.
+
+    The time of a result is that of its left row, and no result is late.
 
     Args: partitions: the numbers of partitions of both sources.
     """
     join: TimedJoin = step.arguments[1]
+    left = left if left.times is not None else _finished(left)
     found = matching(left.frame.own, right.frame.own, join, step.where)
     sides = [
         _Side.of(due, by, count) for due, by, count in zip((left, right), join.watermarks, partitions, strict=True)
     ]
-    results, maybe = _as_of(sides, join, found) if join.as_of else _pairs(sides, join, found)
-    types = [(field.name, field.dataType) for field in results.schema if field.name != STAMP]
-
-    def framed(rows: DataFrame) -> Frame:
-        known = rows.select(
-            *[F.col(f"`{name}`") for name, _ in types], F.col(STAMP).cast(_OF_JOIN).alias(STAMP),
-            F.lit(None).cast(_OF_BAD).alias(BAD),
-        )  # fmt: skip
-        return Frame(data=known)
-
-    frame = framed(results)
+    results = _as_of(sides, join) if join.as_of else _pairs(sides, join, found)
+    results = results.withColumn(BAD, F.lit(None).cast(_OF_BAD))
+    limits = [side.limit for side in sides]
+    limit = None
+    if limits[0] is not None and limits[1] is not None:
+        kept = 0 if join.as_of else found.reach_us[0] + (_GRAIN_US if join.keeps[0] else 0)
+        limit = min(limits[0], limits[1] - kept)
+    data = results.where(~F.col(_IS_OPEN)).drop(_IS_OPEN)
     for side in sides:
-        nothing = [F.lit(None).cast(kind).alias(name) for name, kind in types]
-        stamp = F.struct(*[F.col(f"{STAMP}.{n}") for n in ("source", "partition", "offset")]).cast(_OF_JOIN)
-        refused = side.refused.select(*nothing, stamp.alias(STAMP), BAD)
-        frame = replace(frame, data=frame.data.unionByName(refused))
-    return RegionRows(frame=frame, maybe=None if maybe is None else framed(maybe), ordered_by=None)
+        nothing = [F.lit(None).cast(data.schema[name].dataType).alias(name) for name in data.columns]
+        none = F.lit(None).cast(data.select(f"{STAMP}.{_ROWS}").schema[_ROWS].dataType)
+        place = F.struct(*[F.col(f"{STAMP}.{n}") for n in _PLACE_NAMES], none.alias(_ROWS))
+        ours = {STAMP: place.alias(STAMP), BAD: F.col(BAD)}
+        columns = [ours.get(name, each) for name, each in zip(data.columns, nothing, strict=True)]
+        data = data.unionByName(side.refused.select(*columns))
+    may_be_open = left.maybe is not None or (any(join.keeps) and not join.as_of)
+    maybe = Frame(data=results.where(_IS_OPEN).drop(_IS_OPEN)) if may_be_open else None
+    return RegionRows(frame=Frame(data=data), maybe=maybe, limit=limit, ordered_by=None)
+
+
+def _finished(due: RegionRows) -> RegionRows:
+    """Return the same rows, computed. Spark 4.3.0 fails on some plans of two joins."""
+
+    def of(frame: Frame) -> Frame:
+        return replace(frame, data=frame.data.localCheckpoint())
+
+    return replace(due, frame=of(due.frame), maybe=None if due.maybe is None else of(due.maybe))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """A side of a join. Args: rows: those that are not late. limit: the least watermark of its partitions, or None."""
+    """A side of a join.
+
+    Args: rows: those that are not late, with `_IS_OPEN`. limit: no later row has a time before it; None: not known.
+    """
 
     columns: list[str]
     rows: DataFrame
@@ -207,27 +228,37 @@ class _Side:
 
     @classmethod
     def of(cls, due: RegionRows, watermark: Watermark, partitions: int) -> "_Side":
-        frame, times = due.frame, due.times
-        assert times is not None, "a join needs withWatermark"
-        is_late = is_good() & (F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us))
-        marked = frame.data.withColumn(BAD, bad(frame.data, is_late, F.lit(LATE), frame.columns))
-        newest = times.groupBy(f"{STAMP}.partition").agg(F.max(GREATEST)).collect()
-        limit = min(row[1] for row in newest) - watermark.delay_us if len(newest) == partitions else None
-        rows = marked.where(is_good()).select(*[F.col(f"`{c}`") for c in frame.columns], STAMP, TIME)
-        return cls(columns=frame.columns, rows=rows, refused=marked.where(~is_good()), limit=limit)
+        frame, limit = due.frame, due.limit
+        marked = frame.data
+        if due.times is not None:
+            is_late = is_good() & (F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us))
+            marked = frame.data.withColumn(BAD, bad(frame.data, is_late, F.lit(LATE), frame.columns))
+            newest = due.times.groupBy(f"{STAMP}.partition").agg(F.max(GREATEST)).collect()
+            limit = min(row[1] for row in newest) - watermark.delay_us if len(newest) == partitions else None
+
+        def rows(data: DataFrame, *, is_open: bool) -> DataFrame:
+            own = [F.col(f"`{c}`") for c in frame.columns]
+            return data.where(is_good()).select(*own, STAMP, TIME, F.lit(is_open).alias(_IS_OPEN))
+
+        every = rows(marked, is_open=False)
+        if due.maybe is not None:
+            every = every.unionByName(rows(due.maybe.data, is_open=True))
+        return cls(columns=frame.columns, rows=every, refused=marked.where(~is_good()), limit=limit)
 
 
-def _pairs(sides: Sequence[_Side], join: TimedJoin, found: Matching) -> tuple[DataFrame, DataFrame | None]:
-    """Return all pairs and the rows that can't have a partner any more, and those of which this is open."""
+def _pairs(sides: Sequence[_Side], join: TimedJoin, found: Matching) -> DataFrame:
+    """Return all pairs and the rows that can't have a partner any more. These are open for a moment."""
     left, right = sides
-    one, other = (tagged(side.rows, side.columns, (STAMP, TIME), n) for n, side in enumerate(sides))
+    one, other = (tagged(side.rows, side.columns, (STAMP, TIME, _IS_OPEN), n) for n, side in enumerate(sides))
     both = join_sides((one, other), left.columns, right.columns, join, "inner")
-    data, stamps, times = both.data, [ours_of(STAMP, n) for n in (0, 1)], [F.col(ours_of(TIME, n)) for n in (0, 1)]
+    stamps, times, open_ = ([ours_of(name, n) for n in (0, 1)] for name in (STAMP, TIME, _IS_OPEN))
+    data = both.data
     if join.within_us is not None:
-        data = data.where(F.abs(times[0] - times[1]) <= F.lit(join.within_us))
-    pairs = data.select(*both.results, *stamps)
-    results, maybe = pairs.drop(stamps[1]).withColumnRenamed(stamps[0], STAMP), None
-    results = results.withColumn(STAMP, _cut(F.col(STAMP)))
+        data = data.where(F.abs(F.col(times[0]) - F.col(times[1])) <= F.lit(join.within_us))
+    pairs = data.select(
+        *both.results, *stamps, F.col(times[0]).alias(TIME), (F.col(open_[0]) | F.col(open_[1])).alias(_IS_OPEN)
+    )
+    results = pairs.withColumn(STAMP, _stamp(F.col(stamps[0]), F.col(stamps[1]))).drop(*stamps)
     for number, side in enumerate(sides):
         limit = sides[1 - number].limit
         if not join.keeps[number] or limit is None:
@@ -235,11 +266,9 @@ def _pairs(sides: Sequence[_Side], join: TimedJoin, found: Matching) -> tuple[Da
         alone = side.rows.join(pairs, F.col(STAMP) == F.col(stamps[number]), "left_anti")
         ends = F.col(TIME) + F.lit(found.reach_us[number])
         rounded = ends + F.pmod(-ends, F.lit(_GRAIN_US))
-        rows = _alone(alone.where(rounded < F.lit(limit)), number, sides, join, results)
-        results = results.unionByName(rows)
-        open_ = _alone(alone.where((ends < F.lit(limit)) & (rounded >= F.lit(limit))), number, sides, join, results)
-        maybe = open_ if maybe is None else maybe.unionByName(open_)
-    return results, maybe
+        rows = alone.where(ends < F.lit(limit)).withColumn(_IS_OPEN, F.col(_IS_OPEN) | (rounded >= F.lit(limit)))
+        results = results.unionByName(_alone(rows, number, sides, join, results))
+    return results
 
 
 def _alone(rows: DataFrame, number: int, sides: Sequence[_Side], join: TimedJoin, results: DataFrame) -> DataFrame:
@@ -253,15 +282,16 @@ def _alone(rows: DataFrame, number: int, sides: Sequence[_Side], join: TimedJoin
         mine |= dict(zip(names[len(sides[0].columns) :], others, strict=True))
     columns = [F.col(f"`{mine[name]}`") if name in mine else F.lit(None) for name in names]
     cast = [c.cast(results.schema[n].dataType).alias(n) for c, n in zip(columns, names, strict=True)]
-    return rows.select(*cast, _cut(F.col(STAMP)).alias(STAMP))
+    stamps = [F.col(STAMP) if n == number else F.lit(None).cast(_type(s.rows)) for n, s in enumerate(sides)]
+    return rows.select(*cast, _stamp(stamps[0], stamps[1], place=F.col(STAMP)).alias(STAMP), TIME, _IS_OPEN)
 
 
-def _as_of(sides: Sequence[_Side], join: TimedJoin, found: Matching) -> tuple[DataFrame, None]:
+def _as_of(sides: Sequence[_Side], join: TimedJoin) -> DataFrame:
     """Return the rows that the watermark of the table has passed, each with the newest version that is not later."""
     left, right = sides
     keys = _keys(len(join.on))
     records = left.rows.select("*", *[F.col(f"`{name}`").alias(key) for name, key in zip(join.on, keys, strict=True)])
-    version = F.struct(*[F.col(f"`{name}`") for name in right.columns])
+    version = F.struct(*[F.col(f"`{name}`") for name in right.columns], STAMP)
     place = F.struct(F.col(TIME).alias("time"), F.col(STAMP).alias("stamp"))
     versions = right.rows.select(
         place.alias(PLACE), version.alias(_THEIRS),
@@ -283,13 +313,22 @@ def _as_of(sides: Sequence[_Side], join: TimedJoin, found: Matching) -> tuple[Da
     others = [name for name in right.columns if name.casefold() not in join.shared]
     columns = [*[F.col(f"`{name}`") for name in left.columns], *[F.col(_NEWEST)[name] for name in others]]
     names = joined_columns(left.columns, right.columns, join)
-    cut = _cut(F.col(STAMP)).alias(STAMP)
-    return met.select(*[each.alias(name) for each, name in zip(columns, names, strict=True)], cut), None
+    ours = [_stamp(F.col(STAMP), F.col(_NEWEST)[STAMP]).alias(STAMP), F.col(TIME), F.col(_IS_OPEN)]
+    return met.select(*[each.alias(name) for each, name in zip(columns, names, strict=True)], *ours)
 
 
-def _cut(stamp: Column) -> Column:
-    """Return the place of a stamp's record."""
-    return F.struct(*[stamp[name].alias(name) for name in ("source", "partition", "offset")])
+def _stamp(left: Column, right: Column, *, place: Column | None = None) -> Column:
+    """Return the stamp of a result of a join: the place of a record, and the stamps of its rows.
+
+    Args: left, right: null without such a row. place: the stamp of the record; None: that of the left row.
+    """
+    of = left if place is None else place
+    rows = F.struct(left.alias("left"), right.alias("right"))
+    return F.struct(*[of[name].alias(name) for name in _PLACE_NAMES], rows.alias(_ROWS))
+
+
+def _type(rows: DataFrame) -> DataType:
+    return rows.schema[STAMP].dataType
 
 
 def _rows(frame: Frame, keys: Sequence[Column], watermark: Watermark) -> Iterator[TimedRow]:

@@ -24,6 +24,7 @@ from falkirk.checker import (
     Count,
     Guarantee,
     InputRow,
+    LookupModel,
     OutputRow,
     PlaceRead,
     RowPlace,
@@ -46,7 +47,7 @@ from falkirk.checker import (
 from falkirk.checker.content import content
 from falkirk.checker.topics import OffsetBounds
 from falkirk.declare.application import Application
-from falkirk.declare.nodes import SourceNode, Step
+from falkirk.declare.nodes import NEWEST_ROW, SourceNode, Step
 from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.policy import Delivery
 from falkirk.errors import LogError
@@ -77,7 +78,7 @@ from falkirk.user_tools.commands.invalid_results import (
     merged,
     none_invalid,
 )
-from falkirk.user_tools.commands.judge_aggregates import aggregate_model, keys_and_aggregates, refuse_unordered
+from falkirk.user_tools.commands.judge_models import aggregate_model, grouped, refuse_unordered
 from falkirk.user_tools.commands.judge_places import unread_values
 
 #: The parts of a dead letter that are compared.
@@ -204,6 +205,8 @@ class LiveJudge:
         node, good = region.node, replace(due.frame, data=due.frame.data.where(frames.is_good()))
         config = self._connection.client_options()
         compared = _Compared(sink=sink, sources=rows.topics, config=config, space=self._space, valid=valid)
+        if isinstance(node, Step) and node.operation == NEWEST_ROW:
+            return compared.looked_up(good, node)
         if isinstance(node, Step) and node.operation in AGGREGATIONS:
             if due.ordered_by != () and not keeps_order(region):
                 raise not_checkable(sink, "it groups the results of a step with event time")
@@ -307,7 +310,7 @@ class _Compared:
 
     def keyed(self, good: Frame, step: Step) -> Verdict:
         """Return the verdict on the results of a keyed step. Args: good: the rows before it."""
-        keys, aggregates = keys_and_aggregates(step)
+        keys, aggregates = grouped(step)
         if tuple(self.sink.topic.keys) != keys:
             raise not_checkable(self.sink, f"its key is not that of groupBy({', '.join(keys)})")
         columns, model = aggregate_model(keys, aggregates, self.sink)
@@ -320,6 +323,16 @@ class _Compared:
         results = types_of({name: kinds[column] for name, column in named.items() if column in kinds})
         inputs = self._inputs(good, [*keys, *columns], keys, types_of(kinds))
         return check_keyed(inputs, self._outputs(keys, results), model, space=self.space)
+
+    def looked_up(self, good: Frame, step: Step) -> Verdict:
+        """Return the verdict on a lookup in a stream. Args: good: the records, and the rows of the table."""
+        keys, name = step.arguments
+        if set(self.sink.topic.keys) != set(keys):
+            raise not_checkable(self.sink, f"its key is not that of the lookup, {', '.join(keys)}")
+        types = types_of(_types(good.own))
+        model = LookupModel([each for each in good.columns if each != name], name)
+        inputs = self._inputs(good, good.columns, keys, types)
+        return check_keyed(inputs, self._outputs(keys, types), model, space=self.space)
 
     def _outputs(self, keys: tuple[str, ...], types: _Types) -> Iterator[OutputRow]:
         return outputs_of(

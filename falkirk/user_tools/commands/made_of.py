@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from falkirk.checker.timed import Place, WindowResult
 from falkirk.declare.application import Application
-from falkirk.declare.nodes import UNIONS, Step, is_ordered, steps_since
+from falkirk.declare.nodes import NEWEST_ROW, UNIONS, Step, is_ordered, steps_since
 from falkirk.declare.watermark import ProcessingTime
 from falkirk.declare.windows import window_of
 from falkirk.errors import FalkirkError
@@ -118,6 +118,8 @@ class MadeOf:
                 raise NotRecomputed("it has a union after its last step with a state")
             keyed = keyed.parent
         assert isinstance(keyed, Step), "the caller knows that it has a state"
+        if keyed.operation == NEWEST_ROW:
+            raise NotRecomputed("it looks up the newest row of a stream")
         inputs = RegionInputs(
             region=region, path=path, hops=hops, result=found, records=self._records, store=self._place.home.store,
             session=self._session, look=self._look, needs_all_partitions=is_ordered(keyed),

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from falkirk.declare.application import Application
+from falkirk.declare.nodes import NEWEST_ROW
 from falkirk.errors.conditions.commands import EPOCH_UNKNOWN, RECORD_FOREIGN, TOPIC_NOT_OURS
 from falkirk.kafka_client.signing import RejectedHeader, VerifiedHeader
 from falkirk.plan.fingerprint import IN_ORDER, WITH_TIMERS
@@ -46,7 +47,7 @@ _Values = dict[str, Any]
 #: The numbers of a stamp that name its input record: source, partition, offset.
 _OF_INPUT = 3
 #: Keyed steps whose results come from all earlier records of their key.
-_AGGREGATING = ("agg", "count", "windows", "stateful", WITH_TIMERS, IN_ORDER)
+_AGGREGATING = ("agg", "count", "windows", "stateful", WITH_TIMERS, IN_ORDER, NEWEST_ROW)
 #: Of these, the cause of a result may be a record of another key.
 _ENDED_BY_OTHERS = ("windows", WITH_TIMERS)
 _NOTES = {"windows": "the times of the window are not compared", WITH_TIMERS: "the key is in the result"}

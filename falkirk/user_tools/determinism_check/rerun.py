@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.declare.nodes import Step
+from falkirk.declare.nodes import NEWEST_ROW, Step
 from falkirk.declare.windows import split_windows
 from falkirk.plan.batch import Batch, BatchInput, by_parameter, stamp_column
 from falkirk.plan.batch_planning import returned
@@ -21,6 +21,9 @@ from falkirk.steps.dataframes.names import OUR_COLUMNS, STAMP
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.stamped import Frame
 
+#: Steps that need the rows of a key in their order.
+_GROUPING = ("agg", "count", "windows", NEWEST_ROW)
+
 
 def of_steps(steps: Sequence[Step], given: Frame, run: int) -> DataFrame:
     """Return the results of live steps. Args: run: its number, 0 for the first. Each run divides the rows in another
@@ -28,10 +31,10 @@ def of_steps(steps: Sequence[Step], given: Frame, run: int) -> DataFrame:
 
     The rows of a key stay in the order of their stamps, as in a live region.
     """
-    frame = given if any(step.operation in ("agg", "count", "windows") for step in steps) else _divided(given, run)
+    frame = given if any(step.operation in _GROUPING for step in steps) else _divided(given, run)
     frame = replace(frame, is_run=True)
     for step in steps:
-        if step.operation in ("agg", "count", "windows"):
+        if step.operation in _GROUPING:
             keys = [frames.key_column(key) for key in split_windows(step.arguments[0])[1]]
             frame = replace(frame, data=frame.data.repartition(run + 2, *keys).sortWithinPartitions(STAMP))
         frame = frames.apply(frame, step)

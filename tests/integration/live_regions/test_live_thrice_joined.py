@@ -18,9 +18,10 @@ from falkirk.runtime.spark.outputs import Outputs
 from falkirk.runtime.spark.rows import Barrier
 from falkirk.runtime.supervision.query import run_here
 from falkirk.theory.channel import ReleasedTail
-from falkirk.user_tools.commands.judge import LiveJudge
 from tests import thrice_joined as model
 from tests import timed_streams
+from tests.duplicates import BEGAN
+from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:
@@ -96,11 +97,15 @@ def test_the_results_are_those_of_the_model_over_a_restart(
     assert len([each for each in due.results if None not in each]) > 20
     assert model.results(wire.rows(f"out-{wire.tag}")) == due.results
     if engine == "live":
-        app = application(wire, home, engine, first, second)
-        with pytest.raises(fk.DefinitionError) as caught:
-            LiveJudge(app, Connection.of(wire.bootstrap), spark).judge_sink(app.sinks["out"])
-        assert caught.value.condition == "NOT_CHECKABLE"
-        assert "it joins more than two streams" in str(caught.value)
+        see_judged(spark, application(wire, home, engine, first, second), "out", wire, lambda: _send_last(wire), late=1)
+
+
+def _send_last(wire: Wire) -> None:
+    """Send three records that belong together, and one that is late."""
+    one = {"id": "zz", "at": timed_streams.END, "n": 1}
+    wire.send(f"shown-{wire.tag}", [one, {**one, "at": BEGAN.isoformat()}])
+    wire.send(f"clicks-{wire.tag}", [one])
+    wire.send(f"sold-{wire.tag}", [one])
 
 
 @SOAK

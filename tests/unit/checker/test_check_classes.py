@@ -10,6 +10,7 @@ from falkirk.checker import (
     InputRow,
     Kind,
     Latest,
+    LookupModel,
     Max,
     Min,
     OutputRow,
@@ -327,3 +328,38 @@ def test_a_wide_gap_and_a_replay_in_one_key_are_counted_in_full(partitions: int)
     assert verdict.guarantee is Guarantee.BROKEN
     counts = verdict.counts
     assert (counts.lost, counts.duplicates, counts.unexplained, counts.broken_sequences) == (100, 50, 0, 1)
+
+
+def looked_up(*outputs: tuple[int, int | None]) -> Verdict:
+    """Judge outputs of a lookup. Two rows of the table, and three records, are in other sources."""
+    rows = [InputRow(key="a", place=RowPlace("table", 0, n), row={"id": "a", "row": {"price": n}}) for n in (1, 2)]
+    rows += [InputRow(key="a", place=RowPlace("in", 0, n), row={"id": "a", "n": n}) for n in (1, 2, 3)]
+    found = [
+        OutputRow(
+            key="a", place=RowPlace("out", 0, place),
+            values={"id": "a", "n": n} | ({} if price is None else {"row": {"price": price}}),
+        )
+        for place, (n, price) in enumerate(outputs)
+    ]  # fmt: skip
+    return check_keyed(rows, found, LookupModel(["id", "n"], "row"))
+
+
+@pytest.mark.parametrize("outputs", [((1, None), (2, 1), (3, 2)), ((1, 2), (2, 2), (3, 2)), ((1, 1), (2, 1), (3, 1))])
+def test_a_lookup_finds_the_rows_of_one_order(outputs: tuple[tuple[int, int | None], ...]) -> None:
+    verdict = looked_up(*outputs)
+    assert verdict.guarantee is Guarantee.EXACTLY_ONCE
+    assert verdict.counts.expected_outputs == 3
+
+
+@pytest.mark.parametrize(
+    ("outputs", "guarantee"),
+    [
+        (((1, 2), (2, 1), (3, 2)), Guarantee.BROKEN),  # an older row than before
+        (((1, 1), (2, 3), (3, 2)), Guarantee.BROKEN),  # no such row
+        (((1, 1), (3, 2)), Guarantee.AT_MOST_ONCE),
+        (((1, 1), (2, 1), (2, 1), (3, 2)), Guarantee.REPEATED_DELIVERY),
+    ],
+)
+def test_wrong_lookups_are_found(outputs: tuple[tuple[int, int | None], ...], guarantee: Guarantee) -> None:
+    verdict = looked_up(*outputs)
+    assert verdict.guarantee is guarantee, verdict.anomalies

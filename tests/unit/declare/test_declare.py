@@ -36,6 +36,7 @@ def test_public_names() -> None:
         "Acknowledged", "App", "Clock", "Collection", "Connection", "Console", "DefinitionError", "Delivery", "Delta",
         "Eager", "Ephemeral", "EpochContext", "EpochTopic", "FalkirkError", "Files", "FullHistory", "GuaranteeError",
         "HomeError", "Http", "Iceberg", "InternalError", "Kafka", "Lazy", "LogError", "LogSends", "MachineError",
+        "Newest",
         "Registry", "Sink", "Snapshots", "SparkError", "Sql", "Stamped", "StoreError", "Stream", "Tls",
         "UnrecoverableError", "View", "connected_components", "counted", "current_epoch", "deterministic", "fixpoint",
         "join", "latest_value", "map_rows", "pagerank", "read", "sessions", "shortest_paths",

@@ -1,4 +1,4 @@
-"""Aggregates for the judge: the model of the checker that recomputes the aggregates of a keyed step."""
+"""Judge models: the checker's models of the keyed steps of live regions."""
 
 import re
 from collections.abc import Sequence
@@ -6,14 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BooleanType,
-    DateType,
-    NumericType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType
 
 from falkirk.checker import AggregateFunction, AggregateModel, Count, Latest, Max, Min, Sum
 from falkirk.declare.grouped import LatestValue
@@ -38,8 +31,11 @@ def refuse_unordered(data: DataFrame, model: AggregateModel, sink: DeclaredSink)
                 raise not_checkable(sink, f"{name} is in the order of {kind.simpleString()}")
 
 
-def keys_and_aggregates(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
-    """Return the columns of the key and the aggregates of a step. Raises: DefinitionError: `NOT_CHECKABLE`."""
+def grouped(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
+    """Return the key and the aggregates of a `groupBy`.
+
+    Raises: DefinitionError: `NOT_CHECKABLE`: the key is computed.
+    """
     keys, aggregates = grouping_of(step.arguments)
     if not all(isinstance(key, str) for key in keys):
         raise NOT_CHECKABLE_KEY.error(where=step.where)
