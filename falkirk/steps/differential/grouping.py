@@ -39,7 +39,7 @@ def stable_order(numbers: Numbers) -> Places:
 
 
 def added(table: pa.Table, names: Sequence[str], difference: str) -> pa.Table | None:
-    """Return the distinct rows of some columns, with the sums of a column of whole numbers, without rows whose sum is 0.
+    """Return the distinct rows of some columns, with the sums of whole numbers, without sums of 0.
 
     The order of rows depends only on their values.
     """
