@@ -60,7 +60,7 @@ _Files = dict[tuple[str, str], tuple[str, ...]]
 """The files of traces, by holder and kind."""
 
 #: A round that reads more rows of traces than this is faster as a job of several tasks.
-TOUCHED_MAX = 1_500_000
+TOUCHED_MAX = 4_000_000
 #: The rows that are new in a trace are in no more tables than this.
 _TABLES_MAX = 3
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from falkirk.steps.differential.floats import is_floating, of_ordinals, ordinals
+from falkirk.steps.differential.grouping import float_sums
 from falkirk.steps.differential.ordered import FirstRows, Order
 from falkirk.steps.differential.rows import (
     DIFFERENCE,
@@ -106,6 +107,12 @@ class Group:
 
     def outcome(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         """Return the results of rows, whose differences are counts."""
+        if len(self.aggregates) == 1 and self._sums():
+            (only,) = self.aggregates
+            summed = float_sums(rows, [HASH, *keys], only.column, DIFFERENCE)
+            if summed is not None:
+                found = rows.select([HASH, *keys]).take(pa.array(summed[0]))
+                return found.append_column(only.name, pa.array(summed[1]))
         if self.tolerance or any(is_floating(rows.column(a.column)) for a in self._sums()):
             # A floating-point sum depends on the order of rows, and a repeated epoch must give the same sum.
             rows = rows.sort_by([(name, "ascending") for name in rows.column_names])

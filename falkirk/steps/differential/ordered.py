@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from falkirk.steps.differential.grouping import stable_order
 from falkirk.steps.differential.rows import HASH, Hashes, concat_rows, spans
 
 Ordinals = npt.NDArray[np.int64]
@@ -100,7 +101,7 @@ def sorted_by_hash(table: pa.Table, order: Order | None) -> pa.Table:
     """Return rows sorted by the hash of their key, and then by the order if they suit it."""
     hashes = table.column(HASH).to_numpy()
     if order is None or not order.suits(table):
-        there = np.argsort(hashes, kind="stable")
+        there = stable_order(hashes)
         return table.take(pa.array(there)).combine_chunks().replace_schema_metadata(None)
     plain = [pa.types.is_integer(table.schema.field(k).type) and not table[k].null_count for k in order.keys]
     if all(plain):

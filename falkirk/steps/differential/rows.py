@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from falkirk.steps.differential import grouping
 from falkirk.steps.differential.floats import normalised
 
 LoopTime = tuple[int, ...]
@@ -86,6 +87,9 @@ def consolidate(table: pa.Table) -> pa.Table:
         return table
     table = normalised(table)
     names = [name for name in table.column_names if name != DIFFERENCE]
+    added = grouping.added(table, names, DIFFERENCE)
+    if added is not None:
+        return added
     check_sums(table, names, DIFFERENCE)
     summed = table.group_by(names, use_threads=False).aggregate([(DIFFERENCE, "sum")])
     summed = summed.rename_columns([*names, DIFFERENCE]).select(table.column_names)
@@ -170,5 +174,4 @@ def _greatest(numbers: Any) -> int:
 
 def hashes(table: pa.Table) -> Hashes:
     """Return the distinct hashes, sorted."""
-    found: Hashes = np.unique(table.column(HASH).to_numpy())
-    return found
+    return grouping.sorted_distinct(table.column(HASH).to_numpy())

@@ -41,7 +41,7 @@ from falkirk.steps.differential.schemas import arrow_of, port_schema, timed_sche
 log = logging.getLogger("falkirk")
 
 #: One task computes a round while at most this many rows wait for it.
-ALONE_MAX = 200_000
+ALONE_MAX = 600_000
 #: The column in which the task gives its outcome to the driver.
 OUTCOME = "outcome"
 
