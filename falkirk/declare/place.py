@@ -1,4 +1,4 @@
-"""Places of homes: a folder of this machine, or an address in an object store or an HDFS with decisions in PostgreSQL."""
+"""Places of homes: a folder of this machine, or an address elsewhere with the decisions in PostgreSQL."""
 
 import re
 from pathlib import Path

@@ -6,9 +6,9 @@ Any of several namenodes may be the active one. Authentication is simple: the na
 Each request may be repeated, by this module or by its caller: it can be carried out although no answer arrives.
 """
 
-import getpass
 import http.client
 import os
+import pwd
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -33,8 +33,13 @@ class HdfsRefusedError(OSError):
 
 
 def user_name() -> str:
-    """Return the name with which this process asks an HDFS, as Hadoop's clients choose it."""
-    return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    """Return the name with which this process asks an HDFS, as Hadoop's clients choose it. Raises: HdfsRefusedError."""
+    if name := os.environ.get("HADOOP_USER_NAME"):
+        return name
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError as error:
+        raise HdfsRefusedError("this process has no user name; set HADOOP_USER_NAME") from error
 
 
 class WebHdfs:

@@ -3,7 +3,7 @@
 In an object store, a file is there once its upload is complete. HDFS shows a file that is being written, and keeps the
 beginning of one whose writer has died. So a file is written under another name, and then renamed, which HDFS does at
 once or not at all. The other name is in the same folder: the collections of garbage delete it there with all other
-files that nothing names. Two bytes of its name make readers of rows skip it.
+files that nothing names. Readers of rows skip it, as its name begins with a dot.
 
 HDFS renames also replace a file. A writer that fails deletes its file, so that a rename which is under way then finds
 nothing: it can't replace what the next try has written.
@@ -26,7 +26,7 @@ UNFINISHED = "._"
 
 
 def hdfs_system(client: WebHdfs, tries: int = 1) -> PyFileSystem:
-    """Return an HDFS for pyarrow. Paths begin with the authority of its address. Args: tries: of each part of a read."""
+    """Return an HDFS for pyarrow. Paths begin with its authority. Args: tries: of each part of a read."""
     return PyFileSystem(_Handler(client, tries))
 
 

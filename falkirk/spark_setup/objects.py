@@ -45,10 +45,14 @@ def settings(data: str) -> dict[str, str]:
     protocol = {PROTOCOL: "org.falkirk.ListingFiles"}
     if not needs_jars(data):
         return protocol | {f"{_HADOOP}{name}": value for name, value in _HDFS_PATIENCE.items()}
-    found = protocol | {
-        f"{_HADOOP}fs.s3a.aws.credentials.provider": _CREDENTIALS,
-        f"{_HADOOP}fs.s3a.input.stream.type": _READS,
-    } | {f"{_HADOOP}fs.s3a.{name}": value for name, value in _PATIENCE.items()}
+    found = (
+        protocol
+        | {
+            f"{_HADOOP}fs.s3a.aws.credentials.provider": _CREDENTIALS,
+            f"{_HADOOP}fs.s3a.input.stream.type": _READS,
+        }
+        | {f"{_HADOOP}fs.s3a.{name}": value for name, value in _PATIENCE.items()}
+    )
     if region := os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
         found[f"{_HADOOP}fs.s3a.endpoint.region"] = region
     if endpoint := endpoint_url():  # servers beside S3 itself seldom have a name for each bucket

@@ -288,7 +288,9 @@ def test_a_refusal_that_no_wait_mends_is_told_at_once(objects: ObjectStore, remo
             before = len(objects.requests)
             assert outcome(use) == "DATA_UNUSABLE"
             assert len(objects.requests) - before <= 2
-    missing = ObjectData(objects.system(), "s3a", "no-such-bucket/other/shop")  # in an HDFS: in a folder of the superuser
+    missing = ObjectData(
+        objects.system(), "s3a", "no-such-bucket/other/shop"
+    )  # in an HDFS: in a folder of the superuser
     assert outcome(lambda: (missing / "note.json").write_text("text")) == "DATA_UNUSABLE"
 
 

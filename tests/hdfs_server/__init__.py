@@ -9,8 +9,9 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from falkirk.spark_setup.compiler import compile_java
@@ -96,6 +97,11 @@ class HdfsServer:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line.strip() == "ok", f"{line}\n{self.log()}"
+
+    def outages(self) -> dict[str, Callable[[], AbstractContextManager[None]]]:
+        """Return each kind of outage."""
+        stopped = {part: partial(self.without, part) for part in ("namenode", "datanode")}
+        return {**stopped, "safe mode": self.read_only}
 
     @contextmanager
     def without(self, part: str) -> Iterator[None]:

@@ -11,8 +11,8 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psutil
@@ -145,6 +145,10 @@ class ObjectServer:
             yield
         finally:
             self.start()
+
+    def outages(self) -> dict[str, Callable[[], AbstractContextManager[None]]]:
+        """Return each kind of outage."""
+        return {"suspended": self.suspended, "killed": self.down}
 
     @contextmanager
     def suspended(self) -> Iterator[None]:

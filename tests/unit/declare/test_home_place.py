@@ -14,7 +14,15 @@ from tests.support import outcome
 STORE = "postgresql://user:secret@database/falkirk"
 
 
-@pytest.mark.parametrize("home", ["s3a://bucket/shop", "s3a://my.bucket-2/a/b_c/shop/"])
+@pytest.mark.parametrize(
+    "home",
+    [
+        "s3a://bucket/shop",
+        "s3a://my.bucket-2/a/b_c/shop/",
+        "hdfs://namenode:8020/shop",
+        "hdfs://Cluster-1/user/a.b/shop/",
+    ],
+)
 def test_data_are_at_the_address_and_files_of_the_machine_in_a_folder(home: str) -> None:
     app = fk.App("shop", home=home, store=STORE)
     assert (app.home, app.data) == (Path(".falkirk/shop"), home.rstrip("/"))
@@ -40,7 +48,8 @@ def test_a_folder_holds_its_data(home: str | Path | None) -> None:
 @pytest.mark.parametrize(
     "home",
     [
-        "s3://bucket/shop", "hdfs://name/shop", "gs://bucket/shop", "s3a://bucket", "s3a://bucket/", "s3a:///shop",
+        "s3://bucket/shop", "gs://bucket/shop", "s3a://bucket", "s3a://bucket/", "s3a:///shop",
+        "hdfs:///shop", "hdfs://name:8020", "hdfs://user@name/shop", "hdfs://name/a*b", "webhdfs://name/shop",
         "s3a://bucket/a//b", "s3a://bucket/../shop", "s3a://user:password@bucket/shop", "s3a://bucket/shop?x=1",
     ],
 )  # fmt: skip
