@@ -15,6 +15,7 @@ from falkirk.platform.hadoop_site import web_addresses
 from falkirk.platform.object_data import ObjectData, data_at
 from falkirk.platform.web_hdfs import HdfsRefusedError, WebHdfs
 from falkirk.platform.web_hdfs_files import hdfs_system
+from falkirk.spark_setup.doctor import check_machine
 from tests.support import outcome
 
 Answer = tuple[int, bytes]
@@ -146,3 +147,14 @@ def test_the_http_address_comes_from_the_files_of_hadoop(tmp_path: Path, monkeyp
     assert web_addresses("company") == ("one:1234", "two:9870")
     (tmp_path / "hdfs-site.xml").write_text("<configuration>")
     assert outcome(lambda: data_at("hdfs://company/shop")) == "DATA_UNUSABLE"
+
+
+@pytest.mark.parametrize(("answer", "ok"), [(failed("FileNotFoundException", 404), True), ((401, b""), False)])
+def test_the_doctor_tells_whether_a_home_can_be_read(
+    serve: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, ok: bool
+) -> None:
+    port = serve(lambda *_: answer).address.rpartition(":")[2]
+    site(tmp_path, monkeypatch, **{"dfs.namenode.http-address": f"0.0.0.0:{port}"})
+    found = next(each for each in check_machine(home="hdfs://127.0.0.1:8020/shop") if each.name == "home")
+    assert found.ok == ok
+    assert ("Kerberos" in found.detail) == (not ok)
