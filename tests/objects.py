@@ -168,7 +168,7 @@ class ObjectStore:
         if fault == "repeat":
             list(self._application(environ, lambda *answer: None))
             return self._refused(start, fault)
-        if "list-type=2" not in query:  # an HDFS shows what is there
+        if "list-type=2" not in query:
             return self._application(environ, start)  # type: ignore[no-any-return]
         return self._listing(environ, start)
 

@@ -21,7 +21,7 @@ from falkirk.platform.stored import parse_json
 _ROOT = "/webhdfs/v1"
 #: For so long a datanode that failed is asked only if there is no other one. Namenodes notice a dead one after minutes.
 _SHUNNED_S = 60.0
-#: Namenodes that have all failed within this time are asked once more.
+#: If all namenodes fail within this time, the client asks each of them again.
 _QUICK_S = 1.0
 #: Errors of a namenode with which another one may do better, or the same one later.
 _NOT_NOW = ("StandbyException", "RetriableException")
@@ -151,7 +151,7 @@ class _OtherError(OSError):
     """A namenode or datanode has answered with an error that may pass."""
 
 
-def checked(answer: http.client.HTTPResponse) -> http.client.HTTPResponse:
+def accepted(answer: http.client.HTTPResponse) -> http.client.HTTPResponse:
     """Return the answer of a datanode. Raises: as `WebHdfs.ask`, if it is an error."""
     if answer.status not in (200, 201):
         _content_of(answer.status, answer.read())

@@ -19,10 +19,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType, PyFileSystem
 
-from falkirk.platform.web_hdfs import Exchange, HdfsRefusedError, WebHdfs, checked
+from falkirk.platform.web_hdfs import Exchange, HdfsRefusedError, WebHdfs, accepted
 
 #: How the name of a file that is being written begins.
-UNFINISHED = "._"
+PART_PREFIX = "._"
 
 
 def hdfs_system(client: WebHdfs, tries: int = 1) -> PyFileSystem:
@@ -83,10 +83,6 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
                 folders += [info.path for info in infos if info.type is FileType.Directory]
         return found
 
-    def create_dir(self, path: str, recursive: bool) -> None:
-        """See pyarrow."""
-        self._client.ask("PUT", "MKDIRS", _path(path))
-
     def delete_file(self, path: str) -> None:
         """See pyarrow."""
         if not self._client.ask("DELETE", "DELETE", _path(path))["boolean"]:
@@ -116,9 +112,9 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
         return pa.PythonFile(_Writer(self._client, _path(path)), mode="w")
 
     def _unused(self, *_: Any) -> Any:
-        raise NotImplementedError("Falkirk does not use this operation of pyarrow's file systems")
+        raise io.UnsupportedOperation("Falkirk does not use this operation of pyarrow's file systems")
 
-    open_append_stream = move = copy_file = delete_dir_contents = delete_root_dir_contents = _unused
+    open_append_stream = create_dir = move = copy_file = delete_dir_contents = delete_root_dir_contents = _unused
 
 
 def _as_info(path: str, status: dict[str, Any]) -> FileInfo:
@@ -206,7 +202,7 @@ class _Writer:
     def __init__(self, client: WebHdfs, path: str) -> None:
         folder, _, name = path.rpartition("/")
         self._client, self._path = client, path
-        self._unfinished = f"{folder}/{UNFINISHED}{name}.{secrets.token_hex(8)}"
+        self._unfinished = f"{folder}/{PART_PREFIX}{name}.{secrets.token_hex(8)}"
         self._exchange: Exchange | None = None
         self._is_over, self.closed = False, False
 
@@ -247,7 +243,7 @@ class _Writer:
     def _complete(self) -> None:
         self._send(b"0\r\n\r\n")
         assert self._exchange is not None
-        self._exchange.do(lambda connection: checked(connection.getresponse()).read())
+        self._exchange.do(lambda connection: accepted(connection.getresponse()).read())
         self._exchange.close()
         try:
             self._client.ask("PUT", "RENAME", self._unfinished, destination=self._path, renameoptions="OVERWRITE")
@@ -257,7 +253,7 @@ class _Writer:
 
 def _requested(connection: HTTPConnection, target: str) -> HTTPResponse:
     connection.request("GET", target)
-    return checked(connection.getresponse())
+    return accepted(connection.getresponse())
 
 
 def _whole(answer: HTTPResponse, size: int) -> bytes:
@@ -278,5 +274,5 @@ def _sent(connection: HTTPConnection, chunk: bytes) -> None:
     try:
         connection.send(chunk)
     except ConnectionError:
-        checked(connection.getresponse())  # a refusal before the end of the content tells more
+        accepted(connection.getresponse())  # a refusal before the end of the content tells more
         raise

@@ -15,7 +15,7 @@ import pytest
 
 from falkirk.errors import StoreError
 from falkirk.platform.object_data import ObjectData, data_at
-from falkirk.platform.web_hdfs_files import UNFINISHED
+from falkirk.platform.web_hdfs_files import PART_PREFIX
 from tests.hdfs_server import HdfsServer, is_chosen
 from tests.objects import ObjectStore
 from tests.support import outcome, wait_until
@@ -125,7 +125,7 @@ def test_a_writer_that_dies_leaves_its_name_free(objects: ObjectStore, data: Obj
     with objects.failing(fault):
         found = outcome(lambda: note.write_text("new" * 1000))
     assert note.read_text() in ({"old" * 1000, "new" * 1000} if found == "DATA_AWAY" else {"new" * 1000})
-    assert all(UNFINISHED in name for name in everywhere(data) if name != "note"), "the rest is garbage to collect"
+    assert all(PART_PREFIX in name for name in everywhere(data) if name != "note"), "the rest is garbage to collect"
     data.remove()
     assert everywhere(data) == []
 
@@ -179,7 +179,7 @@ def test_a_file_is_whole_or_not_there_after_a_crash_of_the_server(
         hdfs.crash()
         writing.result()
     wait_until(lambda: outcome((data / "first").exists) is True, WAIT_S, "it to answer")
-    names = [name for name in everywhere(data) if UNFINISHED not in name]
+    names = [name for name in everywhere(data) if PART_PREFIX not in name]
     assert set(written) <= set(names)
     for name in names:
         copy = partial((data / name).copy_to, target, *measured)

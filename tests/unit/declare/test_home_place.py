@@ -1,6 +1,8 @@
 """Places of homes: a folder, or an address in an object store with a database for the decisions."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -9,6 +11,7 @@ import falkirk as fk
 from falkirk.cli import main
 from falkirk.declare.place import local_home
 from falkirk.errors import DefinitionError
+from falkirk.plan import mechanisms
 from tests.support import outcome
 
 STORE = "postgresql://user:secret@database/falkirk"
@@ -71,3 +74,21 @@ def test_an_option_names_a_folder_of_this_machine(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["logs", "--home", "s3a://bucket/shop", "shop.py"])
     assert done.exit_code != 0
     assert "can't be the home" in f"{done.output}{done.exception}"
+
+
+@pytest.mark.parametrize(
+    ("home", "on_cluster", "refused"),
+    [
+        ("hdfs://name/shop", True, True), ("hdfs://name/shop", False, False), ("s3a://bucket/shop", True, False),
+        ("folder", True, False),
+    ],
+)  # fmt: skip
+def test_live_regions_on_a_cluster_have_no_home_in_an_hdfs(
+    monkeypatch: pytest.MonkeyPatch, home: str, on_cluster: bool, refused: bool
+) -> None:
+    """Their executors would write states under their final names, and a reader could meet a part of one."""
+    monkeypatch.setattr(mechanisms, "writes_elsewhere", lambda session: on_cluster)
+    app = fk.App("shop", home=home, store=STORE)
+    region: Any = SimpleNamespace(name="counts", where="shop.py:7")
+    found = outcome(lambda: mechanisms.check_home(app, cast(Any, None), region))
+    assert found == ("HOME_REFUSES_CLUSTER" if refused else None)
