@@ -73,9 +73,13 @@ class ObjectStore:
         self._conf = tempfile.TemporaryDirectory(prefix="falkirk-hadoop-")
         if self.hdfs is None:
             self.system(allow_bucket_creation=True).create_dir(BUCKET)
-        setting = f"<name>dfs.namenode.http-address</name><value>127.0.0.1:{self._server.server_port}</value>"
-        site = f"<configuration><property>{setting}</property></configuration>"
-        (Path(self._conf.name) / "hdfs-site.xml").write_text(site)
+        else:
+            for file, name, value in (
+                ("hdfs-site.xml", "dfs.namenode.http-address", f"127.0.0.1:{self._server.server_port}"),
+                ("core-site.xml", "fs.defaultFS", self.hdfs.address),
+            ):
+                site = f"<property><name>{name}</name><value>{value}</value></property>"
+                (Path(self._conf.name) / file).write_text(f"<configuration>{site}</configuration>")
 
     def _served(self) -> Callable[..., Iterable[bytes]]:
         if self.hdfs is not None:

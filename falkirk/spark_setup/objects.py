@@ -28,9 +28,10 @@ _PATIENCE = {
 _READS = "classic"
 
 
-#: The same for Hadoop's client of HDFS, which by default waits for minutes. A write that finds no datanode ends sooner.
-_HDFS_PATIENCE = {
-    "dfs.client.failover.max.attempts": "6", "dfs.client.socket-timeout": "20000",
+#: The same for Hadoop's client of HDFS, which by default waits for minutes. With core-site.xml of an HDFS, Spark would
+#: take Falkirk's paths of this machine for paths there, such as that of the working copy of a checkpoint.
+_HDFS = {
+    "fs.defaultFS": "file:///", "dfs.client.failover.max.attempts": "6", "dfs.client.socket-timeout": "20000",
     "ipc.client.connect.max.retries.on.timeouts": "1", "ipc.client.rpc-timeout.ms": "20000",
 }  # fmt: skip
 
@@ -44,7 +45,7 @@ def settings(data: str) -> dict[str, str]:
     """Return the settings of a Spark application with its data at an address. The user's own have priority."""
     protocol = {PROTOCOL: "org.falkirk.ListingFiles"}
     if not needs_jars(data):
-        return protocol | {f"{_HADOOP}{name}": value for name, value in _HDFS_PATIENCE.items()}
+        return protocol | {f"{_HADOOP}{name}": value for name, value in _HDFS.items()}
     found = (
         protocol
         | {
