@@ -124,6 +124,7 @@ class Exchange:
     ) -> None:
         self._address, self._failed = address, failed
         self._connection = http.client.HTTPConnection(address, timeout=connect_s)
+        self._connection.auto_open = 0  # the rest of a content must not begin another request
         self.do(lambda connection: connection.connect())
         self._connection.sock.settimeout(answer_s)
 

@@ -183,7 +183,9 @@ class _Reader(io.RawIOBase):
         return content
 
     def _stop(self) -> None:
-        self._answer = None
+        if self._answer is not None:
+            self._answer.close()
+            self._answer = None
         if self._exchange is not None:
             self._exchange.close()
 
