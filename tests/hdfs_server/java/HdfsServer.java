@@ -86,7 +86,16 @@ public final class HdfsServer {
     }
   }
 
-  public static void main(String[] args) throws Exception {
+  public static void main(String[] args) {
+    try {
+      serve(args);
+    } catch (Throwable error) {
+      error.printStackTrace();
+    }
+    Runtime.getRuntime().halt(1); // the test has ended, or a command has failed
+  }
+
+  private static void serve(String[] args) throws Exception {
     DefaultMetricsSystem.setMiniClusterMode(true); // both have figures of one name
     HdfsServer server = new HdfsServer(args[0], java.util.Arrays.copyOfRange(args, 1, args.length));
     server.begin(args[0]);
@@ -97,6 +106,5 @@ public final class HdfsServer {
         System.out.println("ok");
       }
     }
-    Runtime.getRuntime().halt(0); // the test has ended
   }
 }
