@@ -1,6 +1,6 @@
 """A real HDFS for tests: a namenode and a datanode in a process of their own, with their files in a folder.
 
-It is for tests with FALKIRK_HDFS=1 alone: the first one downloads 43 MB into the cache of this machine.
+It is for tests with FALKIRK_HDFS=1 alone: the first one downloads 45 MB into the cache of this machine.
 """
 
 import os
