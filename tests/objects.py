@@ -1,22 +1,30 @@
 """An object store for tests, with faults on request: moto's S3 server in a thread of the test process.
 
 With FALKIRK_OBJECTS=s3proxy it is a real server in its own process instead, behind a proxy in the test process. Both
-answer as S3 does; the faults come before and behind them, as in a network.
+answer as S3 does; the faults come before and behind them, as in a network. With FALKIRK_HDFS=1 it is a real HDFS, whose
+requests over HTTP pass the proxy.
 """
 
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from moto.server import DomainDispatcherApplication, create_backend_app
-from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+from pyarrow.fs import AwsStandardS3RetryStrategy, FileSystem, S3FileSystem
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from falkirk.platform.object_clients import few_checksums
+from falkirk.platform.object_data import ObjectData
+from falkirk.platform.web_hdfs import WebHdfs
+from falkirk.platform.web_hdfs_files import hdfs_system
+from tests import hdfs_server
+from tests.hdfs_server import HdfsServer
 from tests.object_server import ObjectServer, is_chosen
-from tests.object_server.forward import Forwarding
+from tests.object_server.forward import Forwarding, ForwardingHdfs
 
 BUCKET, KEY, SECRET, REGION = "shop", "key", "secret", "us-east-1"
 #: Decides the fault of a request, from its method and its path with the query: "refuse" answers 503 without doing it,
@@ -44,7 +52,7 @@ class ObjectStore:
     """A running S3 server with one bucket.
 
     Attributes: url: of the server. requests: those that arrived, as method and path with query. server: the process of
-        a real server; None: moto.
+        a real server; None: moto. hdfs: a real HDFS in place of both.
     """
 
     def __init__(self) -> None:
@@ -55,26 +63,53 @@ class ObjectStore:
         #: Whether requests with a checksum after their content get 400, as from servers that do not know it.
         self.knows_checksums = True
         self._arrived = threading.Condition()
-        self.server = ObjectServer(KEY, SECRET) if is_chosen() else None
-        self._application: Callable[..., Iterable[bytes]] = (
-            DomainDispatcherApplication(create_backend_app) if self.server is None else Forwarding(self.server)
-        )
+        self.hdfs = HdfsServer() if hdfs_server.is_chosen() else None
+        self.server = ObjectServer(KEY, SECRET) if is_chosen() and self.hdfs is None else None
+        self._application = self._served()
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
-        self.system(allow_bucket_creation=True).create_dir(BUCKET)
+        self._conf = tempfile.TemporaryDirectory(prefix="falkirk-hadoop-")
+        if self.hdfs is None:
+            self.system(allow_bucket_creation=True).create_dir(BUCKET)
+        else:
+            for file, name, value in (
+                ("hdfs-site.xml", "dfs.namenode.http-address", f"127.0.0.1:{self._server.server_port}"),
+                ("core-site.xml", "fs.defaultFS", self.hdfs.address),
+            ):
+                site = f"<property><name>{name}</name><value>{value}</value></property>"
+                (Path(self._conf.name) / file).write_text(f"<configuration>{site}</configuration>")
+
+    def _served(self) -> Callable[..., Iterable[bytes]]:
+        if self.hdfs is not None:
+            return ForwardingHdfs(self.hdfs, lambda: self._server.server_port)
+        return DomainDispatcherApplication(create_backend_app) if self.server is None else Forwarding(self.server)
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables from which clients take the address and the credentials."""
+        if self.hdfs is not None:
+            return {"HADOOP_CONF_DIR": self._conf.name}  # the JVM of other tests has another user than this environment
         return {
             "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION,
             "AWS_ENDPOINT_URL_S3": self.url,
         }  # fmt: skip
 
-    def system(self, **more: Any) -> S3FileSystem:
+    @property
+    def root(self) -> str:
+        """The address of the bucket, or of a folder in the HDFS."""
+        return f"s3a://{BUCKET}" if self.hdfs is None else f"{self.hdfs.address}/{hdfs_server.FOLDER}"
+
+    def data(self, name: str, **more: Any) -> ObjectData:
+        """Return a folder, with a client of its own, as in another process. Args: more: of the client."""
+        scheme, _, key = f"{self.root}/{name}".partition("://")
+        return ObjectData(self.system(**more), scheme, key)
+
+    def system(self, **more: Any) -> FileSystem:
         """Return a client."""
+        if self.hdfs is not None:
+            return hdfs_system(WebHdfs([self.url.partition("://")[2]], more.get("request_timeout", 5.0), 5.0), 2)
         with few_checksums():
             return S3FileSystem(
                 endpoint_override=self.url, access_key=KEY, secret_key=SECRET, region=REGION,
@@ -105,8 +140,10 @@ class ObjectStore:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
-        if self.server is not None:
-            self.server.close()
+        self._conf.cleanup()
+        for server in (self.server, self.hdfs):
+            if server is not None:
+                server.close()
 
     def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         query = environ.get("QUERY_STRING", "")
@@ -121,6 +158,8 @@ class ObjectStore:
         if fault == "crash":
             assert isinstance(self._application, Forwarding), "only a real server can be killed"
             self._application.crash(environ)
+        if fault == "half" and isinstance(self._application, ForwardingHdfs):
+            self._application.cut(environ)  # the datanode has the first half then
         if fault in ("refuse", "cut", "half", "deny", "unknown"):
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0) // (2 if fault == "half" else 1))
             return self._refused(start, fault)
@@ -140,6 +179,9 @@ class ObjectStore:
     def _refused(self, start: Callable[..., Any], fault: str) -> Iterable[bytes]:
         if fault in ("cut", "half"):
             raise ConnectionAbortedError("the connection was cut, as a test asked")
+        if fault == "deny" and self.hdfs is not None:
+            start("403 Forbidden", [("Content-Type", "application/json")])
+            return [b'{"RemoteException": {"exception": "AccessControlException", "message": "Permission denied"}}']
         if fault == "deny":
             start("403 Forbidden", [("Content-Type", "application/xml")])
             return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]

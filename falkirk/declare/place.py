@@ -1,4 +1,4 @@
-"""Places of homes: a folder of this machine, or an address in an object store with the decisions in PostgreSQL."""
+"""Places of homes: a folder of this machine, or an address elsewhere with the decisions in PostgreSQL."""
 
 import re
 from pathlib import Path
@@ -6,16 +6,16 @@ from pathlib import Path
 from falkirk.errors.conditions.object_home import HOME_NEEDS_DATABASE, HOME_PLACE_INVALID
 from falkirk.errors.location import SourceLocation
 
-#: The only scheme of object stores.
-SCHEME = "s3a"
-_BUCKET, _KEY = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", r"[A-Za-z0-9!_.*'()-]+"
+#: The addresses of buckets and of HDFS, with a path in each. Spark would take some characters for patterns in HDFS.
+_S3 = r"s3a://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)+"
+_HDFS = r"hdfs://[A-Za-z0-9][A-Za-z0-9.-]*(:\d{1,5})?(/[A-Za-z0-9_.-]+)+"
 _DATABASES = ("postgres://", "postgresql://", "postgresql+psycopg://")
 
 
 def home_place(
     home: str | Path | None, application: str, store: str | None, where: SourceLocation
 ) -> tuple[Path, str | None]:
-    """Return the folder for the files of this machine, and the address of the data if they are in an object store.
+    """Return the folder for the files of this machine, and the address of the data if they are elsewhere.
 
     Raises: DefinitionError: `HOME_PLACE_INVALID`, `HOME_NEEDS_DATABASE`.
     """
@@ -25,7 +25,7 @@ def home_place(
     if not isinstance(home, str) or "://" not in home:
         return Path(home), None
     address = home.rstrip("/")
-    if not re.fullmatch(rf"{SCHEME}://{_BUCKET}(/{_KEY})+", address) or {".", ".."} & set(address.split("/")):
+    if not re.fullmatch(f"{_S3}|{_HDFS}", address) or {".", ".."} & set(address.split("/")):
         raise HOME_PLACE_INVALID.error(where=where, home=home)
     if store is None or not store.startswith(_DATABASES):
         raise HOME_NEEDS_DATABASE.error(where=where, home=address)

@@ -33,12 +33,14 @@ from falkirk.declare.policy import (
     Snapshots,
 )
 from falkirk.errors import GuaranteeError
+from falkirk.errors.conditions.object_home import HOME_REFUSES_CLUSTER
 from falkirk.errors.conditions.objective import OBJECTIVE_REFUSED
 from falkirk.errors.conditions.plan import POLICY_MISPLACED_LIVE, STATE_UNSAVED, TWINS_REFUSED
 from falkirk.errors.location import SourceLocation
 from falkirk.plan.draft import Draft
 from falkirk.plan.reasons import Undetermined, duration_text
 from falkirk.plan.region import Region
+from falkirk.platform.data import HDFS
 from falkirk.spark_setup.spark import writes_elsewhere
 
 #: The promises for which tentative results must wait in a held log.
@@ -55,6 +57,12 @@ def governing(policies: Iterable[Policy]) -> Policy:
 def has_transactional_sinks(app: Application, session: SparkSession) -> bool:
     """Return whether the broker refuses former writers of an application's sinks: by default, on a cluster."""
     return writes_elsewhere(session) if app.transactional is None else app.transactional
+
+
+def check_home(app: Application, session: SparkSession, region: Region) -> None:
+    """Check that the states of a region can be kept in the home. Raises: DefinitionError: `HOME_REFUSES_CLUSTER`."""
+    if app.data is not None and app.data.startswith(f"{HDFS}:") and writes_elsewhere(session):
+        raise HOME_REFUSES_CLUSTER.error(where=region.where, region=region.name, home=app.data)
 
 
 def kept_promise(policy: Policy, delivery: Delivery) -> Delivery:

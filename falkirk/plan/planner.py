@@ -89,6 +89,7 @@ def _plan(
     for sink in app.sinks.values():
         planner.add_sink(sink)
     for region in planner.regions:
+        mechanisms.check_home(app, session, region)
         if any(region.name == batch.name for batch in planner.batches.planned):
             raise NAME_TAKEN_REGION.error(where=region.where, name=region.name)
     regions, batches = tuple(planner.regions), as_direct(planner.regions, planner.batches.planned, session)

@@ -1,4 +1,4 @@
-"""Data: the folders and files with the data of a home, on a local disk or in an object store, behind one port.
+"""Data: the folders and files with the data of a home, on a local disk, in an object store or an HDFS, behind one port.
 
 The data are what Spark writes and reads: results of epochs and states. Their records (manifests) are in the store of
 decisions, whose commit alone makes data count. So a file system needs neither renames nor exact listings: a file is
@@ -21,6 +21,9 @@ from falkirk.errors.conditions.platform import DATA_NOT_LOCAL
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
     from pyspark.sql import DataFrameWriter
+
+HDFS = "hdfs"
+"""The scheme of addresses in an HDFS."""
 
 Manifest = Mapping[str, list[int]]
 """For each file, by its path in a folder: its size in bytes, and the CRC-32 of its first and last bytes."""

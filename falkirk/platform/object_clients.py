@@ -1,4 +1,4 @@
-"""Object clients: pyarrow's clients of an object store, with the times that they wait."""
+"""Object clients: pyarrow's clients of an object store or an HDFS, with the times that they wait."""
 
 import os
 import threading
@@ -8,9 +8,13 @@ from functools import cache
 
 from pyarrow.fs import AwsStandardS3RetryStrategy, FileSystem, S3FileSystem, resolve_s3_region
 
-from falkirk.platform.data import endpoint_url
+from falkirk.platform.data import HDFS, endpoint_url
+from falkirk.platform.hadoop_site import web_addresses
+from falkirk.platform.web_hdfs import WebHdfs
+from falkirk.platform.web_hdfs_files import hdfs_system
 
-#: The address of an object store, or None for S3 itself; and the region.
+#: The address of an object store, or None for S3 itself; and the region. Of an HDFS: its namenodes' HTTP addresses, and
+#: its scheme.
 Server = tuple[str | None, str | None]
 
 #: The time for an answer, the time for a connection, and the time after the first try in which others may begin. The
@@ -21,16 +25,24 @@ OBJECT_ANSWER_S, CONNECT_S, TRIES_S, PART_TRIES = 8.0, 5.0, 15.0, 3
 _CHECKSUMS, _ENVIRONMENT = "AWS_REQUEST_CHECKSUM_CALCULATION", threading.Lock()
 
 
-def server_of(bucket: str) -> Server:
-    """Return the object store that the environment and the files of AWS name for a bucket. Raises: OSError."""
+def server_of(scheme: str, authority: str) -> Server:
+    """Return the server that the environment and the files of settings name for a bucket, or for an HDFS.
+
+    Raises: OSError. ValueError: a file of settings is damaged.
+    """
+    if scheme == HDFS:
+        return ",".join(web_addresses(authority)), HDFS
     endpoint = endpoint_url()
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return endpoint, region or (resolve_s3_region(bucket) if endpoint is None else None)
+    return endpoint, region or (resolve_s3_region(authority) if endpoint is None else None)
 
 
 def clients_of(server: Server) -> tuple[FileSystem, FileSystem]:
-    """Return two clients of an object store; the second one repeats requests itself. Raises: OSError."""
+    """Return two clients of a server; the second one repeats requests itself. Raises: OSError."""
     endpoint, region = server
+    if region == HDFS:
+        client = WebHdfs(str(endpoint).split(","), OBJECT_ANSWER_S, CONNECT_S)
+        return hdfs_system(client), hdfs_system(client, PART_TRIES)
     with nullcontext() if endpoint is None else few_checksums():
         first, patient = (
             S3FileSystem(

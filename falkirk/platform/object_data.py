@@ -1,9 +1,9 @@
-"""Object data: the data of a home in an object store, such as S3, through pyarrow.
+"""Object data: the data of a home in an object store, such as S3, or in an HDFS, through pyarrow.
 
 An object store has atomic writes of whole objects, but neither renames nor links, and a listing may lag. So no name is
 written twice with different content, except the file that completes a folder. The names of files come from the Spark
 job that wrote them (`_written.json`, from the commit protocol in java/) and from manifests. Only the collection of
-garbage lists, and what it misses it finds the next time.
+garbage lists, and what it misses it finds the next time. An HDFS is used in the same way (web_hdfs_files.py).
 
     <folder>/<any files>
     <folder>/_complete.json    the manifest: the folder is complete. It is written last and deleted first.
@@ -29,6 +29,7 @@ from falkirk.platform.data import DataPath, Manifest, is_hidden, rows_in
 from falkirk.platform.durable import END_BYTES, damaged
 from falkirk.platform.object_clients import TRIES_S, Server, clients_here, clients_of, server_of
 from falkirk.platform.stored import parse_json
+from falkirk.platform.web_hdfs import HdfsRefusedError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameWriter
@@ -49,17 +50,20 @@ T = TypeVar("T")
 
 
 def data_at(address: str) -> "ObjectData":
-    """Return the folder at an address, such as ``s3a://bucket/shop``.
+    """Return the folder at an address, such as ``s3a://bucket/shop`` or ``hdfs://namenode:8020/shop``.
 
-    The server, the region and the credentials are those of the environment or the files of AWS (docs/operations.md).
+    The server, the region and the credentials are those of the environment, or of the files of AWS or Hadoop.
 
     Raises: StoreError: `DATA_AWAY`, `DATA_UNUSABLE`.
     """
     try:
-        server = server_of(address.partition("://")[2].partition("/")[0])
+        scheme, _, key = address.partition("://")
+        server = server_of(scheme, key.partition("/")[0])
         return _opened(address, server, clients_of(server))
     except OSError as error:
         raise _store_error(address, error) from error
+    except ValueError as error:
+        raise DATA_UNUSABLE.error(where=address, reason=str(error)) from error
 
 
 def _sent(address: str, server: Server) -> "ObjectData":
@@ -78,7 +82,8 @@ def _opened(address: str, server: Server, clients: tuple[FileSystem, FileSystem]
 def _store_error(where: object, error: Exception) -> StoreError:
     """Return Falkirk's error for one of pyarrow's."""
     reason = " ".join(str(error).split())
-    condition = DATA_UNUSABLE if _UNUSABLE.search(reason) else DATA_AWAY
+    refused = isinstance(error, HdfsRefusedError) or _UNUSABLE.search(reason)
+    condition = DATA_UNUSABLE if refused else DATA_AWAY
     return condition.error(where=where, reason=reason[:300].removesuffix("."))
 
 

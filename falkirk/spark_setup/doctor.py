@@ -37,10 +37,13 @@ class CheckResult:
     is_advice: bool = False
 
 
-def check_machine(kafka: str | None = None, *, secure: str | None = None) -> tuple[CheckResult, ...]:
+def check_machine(
+    kafka: str | None = None, *, secure: str | None = None, home: str | None = None
+) -> tuple[CheckResult, ...]:
     """Check everything that a run needs, without downloading or starting anything.
 
-    Args: kafka: a broker to check. secure: the value of `falkirk run --secure` to check.
+    Args: kafka: a broker to check. secure: the value of `falkirk run --secure` to check. home: the address of a home
+        in an object store or an HDFS, to check whether it can be read.
     """
     found = [
         CheckResult(
@@ -68,6 +71,8 @@ def check_machine(kafka: str | None = None, *, secure: str | None = None) -> tup
     ]
     if kafka is not None:
         found.append(_broker(kafka))
+    if home is not None:
+        found.append(_home(home))
     return tuple(found)
 
 
@@ -240,3 +245,13 @@ def _broker(kafka: str) -> CheckResult:
     except FalkirkError as error:
         return CheckResult(name="broker", ok=False, detail=error.message, fix=error.hint)
     return CheckResult(name="broker", ok=True, detail=f"{kafka} answers")
+
+
+def _home(address: str) -> CheckResult:
+    from falkirk.platform.object_data import data_at  # it loads pyarrow
+
+    try:
+        begun = (data_at(address) / "falkirk.json").exists()
+    except FalkirkError as error:
+        return CheckResult(name="home", ok=False, detail=error.message, fix=error.hint)
+    return CheckResult(name="home", ok=True, detail=f"{address} answers, and has {'a' if begun else 'no'} home")

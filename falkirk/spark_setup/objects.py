@@ -1,9 +1,9 @@
-"""Objects: the settings and jars with which Spark reads and writes the data of a home in an object store."""
+"""Objects: the settings with which Spark reads and writes the data of a home in an object store or an HDFS."""
 
 import os
 from typing import TYPE_CHECKING, Any, cast
 
-from falkirk.platform.data import endpoint_url
+from falkirk.platform.data import HDFS, endpoint_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,13 +28,32 @@ _PATIENCE = {
 _READS = "classic"
 
 
+#: The same for Hadoop's client of HDFS, which by default waits for minutes. With core-site.xml of an HDFS, Spark would
+#: take Falkirk's paths of this machine for paths there, such as that of the working copy of a checkpoint.
+_HDFS = {
+    "fs.defaultFS": "file:///", "dfs.client.failover.max.attempts": "6", "dfs.client.socket-timeout": "20000",
+    "ipc.client.connect.max.retries.on.timeouts": "1", "ipc.client.rpc-timeout.ms": "20000",
+}  # fmt: skip
+
+
+def needs_jars(data: str | None) -> bool:
+    """Return whether Spark needs jars beside its own for data at an address. It has a client of HDFS."""
+    return data is not None and not data.startswith(f"{HDFS}:")
+
+
 def settings(data: str) -> dict[str, str]:
     """Return the settings of a Spark application with its data at an address. The user's own have priority."""
-    found = {
-        PROTOCOL: "org.falkirk.ListingFiles",
-        f"{_HADOOP}fs.s3a.aws.credentials.provider": _CREDENTIALS,
-        f"{_HADOOP}fs.s3a.input.stream.type": _READS,
-    } | {f"{_HADOOP}fs.s3a.{name}": value for name, value in _PATIENCE.items()}
+    protocol = {PROTOCOL: "org.falkirk.ListingFiles"}
+    if not needs_jars(data):
+        return protocol | {f"{_HADOOP}{name}": value for name, value in _HDFS.items()}
+    found = (
+        protocol
+        | {
+            f"{_HADOOP}fs.s3a.aws.credentials.provider": _CREDENTIALS,
+            f"{_HADOOP}fs.s3a.input.stream.type": _READS,
+        }
+        | {f"{_HADOOP}fs.s3a.{name}": value for name, value in _PATIENCE.items()}
+    )
     if region := os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
         found[f"{_HADOOP}fs.s3a.endpoint.region"] = region
     if endpoint := endpoint_url():  # servers beside S3 itself seldom have a name for each bucket

@@ -270,7 +270,7 @@ def session_settings(*, buffer_timeout: Duration, state_partitions: int) -> dict
 def _launch_settings(master: str, data: str | None = None) -> dict[str, str]:
     """Return the settings that must be known before the JVM starts."""
     log4j = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
-    more = () if data is None else s3_jars()
+    more = s3_jars() if objects.needs_jars(data) else ()
     # Falkirk's jars are included: a class archive covers the JVM's own class path, but not jars from spark.jars.
     # The Java module comes after the jars that the archive covers, so the archive fits every module.
     class_path = os.pathsep.join(map(str, (*driver_class_path(), module_jar(), *more)))
@@ -328,7 +328,7 @@ def missing_settings(
             missing.append(
                 _missing_jars((module_jar(),), version, "the list must contain the Java module of this Falkirk")
             )
-    if data is not None and _class(active, objects.FILE_SYSTEM) is None:
+    if objects.needs_jars(data) and _class(active, objects.FILE_SYSTEM) is None:
         missing.append(_missing_jars(s3_jars(), None, f"the home {data} is in an object store"))
     return tuple(missing)
 

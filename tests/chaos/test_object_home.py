@@ -2,7 +2,7 @@
 
 Each run is in a new folder, as on another machine. It takes minutes of CPU time, so FALKIRK_STRIKES runs it: with 1 at
 some requests, with more at each one. With FALKIRK_OBJECTS=s3proxy also, the object store is a real server, which is
-suspended and killed too.
+suspended and killed too. With FALKIRK_HDFS=1, the homes are in a real HDFS, and parts of it stop.
 """
 
 import json
@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from falkirk.spark_setup.broker import Broker
+from tests import hdfs_server
 from tests.chaos.harness import AGAIN, APPS, START_S, Application
 from tests.integration.homes.once import assert_each_once
 from tests.integration.live import Wire
 from tests.object_server import is_chosen
-from tests.objects import BUCKET, ObjectStore
+from tests.objects import ObjectStore
 from tests.postgres import Postgres
 from tests.support import wait_until
 
@@ -42,6 +43,11 @@ OUTAGE_S = 90.0
 CRASHES = (1, 6, 11, 16)
 
 
+def changes_data(method: str, path: str) -> bool:
+    """Return whether a request changes data. With "noredirect", a namenode of an HDFS only names a datanode."""
+    return method not in ("GET", "HEAD") and "/regions/" in path.replace("%2F", "/") and "noredirect=" not in path
+
+
 class Strike:
     """Kills an application at its request of this number that changes data. A third of them are done afterwards.
 
@@ -53,7 +59,7 @@ class Strike:
         self.seen, self.request, self.is_over = 0, "", False
 
     def __call__(self, method: str, path: str) -> str:
-        if method in ("GET", "HEAD") or "/regions/" not in path.replace("%2F", "/"):
+        if not changes_data(method, path):
             return ""
         self.seen += 1
         if self.seen != self.number:
@@ -75,7 +81,7 @@ class Machines:
         self.wire, self.objects, self.sent = Wire(bootstrap=broker.bootstrap, tag=tag), ObjectStore(), 0
         self.events, self.out = self.wire.topic("events", 1), self.wire.topic("out", 1)
         self._file, self._folder, self._options = file, folder, (*LEASE, *options)
-        names = {"EVENTS": self.events, "OUT": self.out, "DATA": f"s3a://{BUCKET}/{tag}", "STORE": postgres.url()}
+        names = {"EVENTS": self.events, "OUT": self.out, "DATA": f"{self.objects.root}/{tag}", "STORE": postgres.url()}
         self._environment = {**names, **self.objects.environment}
 
     def send(self, number: int) -> None:
@@ -159,20 +165,24 @@ def assert_each_count_once(machines: Machines) -> None:
     assert found == Counter((word, n + 1) for word, times in words.items() for n in range(times))
 
 
-@pytest.mark.skipif(not is_chosen(), reason="only a real server can be killed: FALKIRK_OBJECTS=s3proxy")
+@pytest.mark.skipif(
+    not (is_chosen() or hdfs_server.is_chosen()),
+    reason="only a real server can be killed: FALKIRK_OBJECTS=s3proxy or FALKIRK_HDFS=1",
+)
 @pytest.mark.parametrize("file", ["objects.py", "live_objects.py"])
 def test_a_server_that_is_suspended_or_killed_costs_no_result(
     broker: Broker, postgres: Postgres, tag: str, tmp_path: Path, file: str
 ) -> None:
     """It stops for longer than each limit of the clients. Batches wait, and the live region works on."""
     machines, is_live = Machines(file, broker, postgres, tag, tmp_path), file == "live_objects.py"
-    server = machines.objects.server
+    server = machines.objects.server or machines.objects.hdfs
     assert server is not None
     waits = "checkpoints wait for the object store" if is_live else "waiting: the object store"
     try:
         with machines.application(1) as application:
             wait_for_all(machines, application)
-            for outage in (server.suspended, server.down):
+            for name, outage in server.outages().items():
+                print(f"{file}: {name}", flush=True)
                 with outage():
                     began_s = time.monotonic()
                     if is_live:
@@ -216,7 +226,7 @@ class Crash:
         self._left, self.request = number, ""
 
     def __call__(self, method: str, path: str) -> str:
-        if method in ("GET", "HEAD") or "/regions/" not in path.replace("%2F", "/"):
+        if not changes_data(method, path):
             return ""
         self._left -= 1
         if self._left:

@@ -11,8 +11,8 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psutil
@@ -41,18 +41,18 @@ def is_chosen() -> bool:
     return chosen == "s3proxy"
 
 
-def server_jars(sums: Path = _SUMS) -> list[Path]:
-    """Return the class path of the server. A first call downloads it. Raises: AssertionError: a jar differs."""
+def server_jars(sums: Path = _SUMS, ivy: Path = _IVY) -> list[Path]:
+    """Return the class path of a server. A first call downloads it. Raises: AssertionError: a jar differs."""
     known = dict(reversed(line.split(maxsplit=1)) for line in sums.read_text().splitlines())
-    text = _IVY.read_text() + sums.read_text()
+    text = ivy.read_text() + sums.read_text()
 
     def fill(building: Path) -> None:
-        retrieve(_IVY, "server", building)
+        retrieve(ivy, "server", building)
         require_sums(building, known)
         shutil.rmtree(building / "ivy", ignore_errors=True)
 
     place = cache_home() / "object-server" / hashlib.sha256(text.encode()).hexdigest()[:16]
-    folder = filled(place, fill, waiting="Another process is downloading S3Proxy; waiting for it.")
+    folder = filled(place, fill, waiting="Another process is downloading a server for tests; waiting for it.")
     require_sums(folder, known)
     return [folder / name for name in sorted(known)]
 
@@ -145,6 +145,10 @@ class ObjectServer:
             yield
         finally:
             self.start()
+
+    def outages(self) -> dict[str, Callable[[], AbstractContextManager[None]]]:
+        """Return each kind of outage."""
+        return {"suspended": self.suspended, "killed": self.down}
 
     @contextmanager
     def suspended(self) -> Iterator[None]:

@@ -32,7 +32,7 @@ DATA_UNUSABLE = Condition(
     "DATA_UNUSABLE",
     StoreError,
     "the object store can't be used, and no wait mends that: {reason}.",
-    hint="Does the bucket exist, do the credentials allow this, and does Spark have the jars? "
+    hint="Does the bucket exist, do the credentials or the user of an HDFS allow this, and does Spark have the jars? "
     "docs/how-to/object-store.md has the rights.",
 )
 DATA_UNKNOWN = Condition(

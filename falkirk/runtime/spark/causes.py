@@ -28,6 +28,16 @@ _OBJECTS_AWAY = re.compile(
     r"\b(?:org\.apache\.hadoop\.fs\.s3a|software\.amazon\.awssdk)\.(?:\w+\.)*"
     r"(?!NoSuchKey|RangeNotSatisfiableEOF|RemoteFileChanged)\w+Exception: ([^\n]{0,300})"
 )
+#: An error of Hadoop's client of HDFS: no connection with a namenode or datanode, or a server that can't do it now.
+_HDFS_AWAY = re.compile(
+    r"\bjava\.(?:net|io)\.\w+Exception: "
+    r"((?:Call From |End of File Exception between |DestHost:destPort |Failed on local exception)[^\n]{0,300})"
+    r"|\borg\.apache\.hadoop\.(?:hdfs|ipc)\.(?:\w+\.)*"
+    r"(?:BlockMissing|CannotObtainBlockLength|Retriable|SafeMode|Standby)Exception\)?: ([^\n]{0,300})"
+    r"|\bjava\.io\.IOException\)?: ((?:All datanodes \[|Failed to replace a bad datanode|"
+    r"Unable to (?:close file because the last block|create new block)|"
+    r"File [^\n]{1,200} could only be written to \d+ of the )[^\n]{0,300})"
+)
 #: A task of an iteration could not fetch or upload a file. Its error reaches the driver as text.
 _TASK_AWAY, _TASK_UNUSABLE = (
     re.compile(
@@ -37,8 +47,13 @@ _TASK_AWAY, _TASK_UNUSABLE = (
 )
 #: The object store has answered, and a repetition gets the same answer. 408 and 429 ask for a repetition.
 _REQUEST_REFUSED = re.compile(r"\(Service: \w+, Status Code: (?!408|429)[34]\d\d\b")
-#: No access, no credentials, no such bucket, a bucket of another region, or missing jars.
+#: No access, no credentials, no such bucket, a bucket of another region, an unknown HDFS, or missing jars.
 _OBJECTS_UNUSABLE = (
+    re.compile(
+        r"\borg\.apache\.hadoop\.security\.(?:AccessControlException\)?|authorize\.AuthorizationException\)?): "
+        r"([^\n]{0,300})"
+    ),
+    re.compile(r"\bjava\.lang\.IllegalArgumentException: (java\.net\.UnknownHostException: [^\n]{0,300})"),
     re.compile(
         r"\borg\.apache\.hadoop\.fs\.s3a\.(?:\w+\.)*(?:AWSRedirect|AWSUnsupportedFeature|CredentialInitialization|"
         r"InstantiationIO|NoAuthWithAWS|NoAwsCredentials|UnknownStore)Exception: ([^\n]{0,300})"
@@ -68,10 +83,10 @@ def objects_away(error: BaseException) -> str | None:
     The client has repeated the request before.
     """
     text = with_causes(error)
-    found = _OBJECTS_AWAY.search(text) or _TASK_AWAY.search(text)
+    found = _OBJECTS_AWAY.search(text) or _TASK_AWAY.search(text) or _HDFS_AWAY.search(text)
     if found is None or _REQUEST_REFUSED.search(text) or objects_unusable(error) is not None:
         return None
-    return found[1].strip()
+    return str(next(filter(None, found.groups()))).strip()
 
 
 def objects_unusable(error: BaseException) -> str | None:

@@ -35,7 +35,8 @@ def stable_order(numbers: Numbers) -> Places:
         return np.argsort(numbers, kind="stable")
     order = np.argsort(numbers)
     place = np.cumsum(_begins([numbers[order]])) - 1
-    return np.sort(place * len(numbers) + order) - place * len(numbers)
+    places: Places = np.sort(place * len(numbers) + order) - place * len(numbers)
+    return places
 
 
 def added(table: pa.Table, names: Sequence[str], difference: str) -> pa.Table | None:

@@ -71,9 +71,10 @@ def status() -> None:
 @click.option(
     "--secure", metavar="FILE", help="Also check this file with the secret of a cluster, for `falkirk run --secure`."
 )
-def doctor(kafka: str | None, secure: str | None) -> None:
+@click.option("--home", metavar="ADDRESS", help="Also check whether this home in an object store or HDFS can be read.")
+def doctor(kafka: str | None, secure: str | None, home: str | None) -> None:
     """Check that this machine has everything that a run needs. The exit code is 1 if something is missing."""
-    findings = check_machine(kafka, secure=secure)
+    findings = check_machine(kafka, secure=secure, home=home)
     for finding in findings:
         well = ("note ", "yellow") if finding.is_advice else ("ok   ", "green")
         sign = well if finding.ok else ("fix  ", "red")

@@ -1,6 +1,8 @@
 """Places of homes: a folder, or an address in an object store with a database for the decisions."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -9,12 +11,21 @@ import falkirk as fk
 from falkirk.cli import main
 from falkirk.declare.place import local_home
 from falkirk.errors import DefinitionError
+from falkirk.plan import mechanisms
 from tests.support import outcome
 
 STORE = "postgresql://user:secret@database/falkirk"
 
 
-@pytest.mark.parametrize("home", ["s3a://bucket/shop", "s3a://my.bucket-2/a/b_c/shop/"])
+@pytest.mark.parametrize(
+    "home",
+    [
+        "s3a://bucket/shop",
+        "s3a://my.bucket-2/a/b_c/shop/",
+        "hdfs://namenode:8020/shop",
+        "hdfs://Cluster-1/user/a.b/shop/",
+    ],
+)
 def test_data_are_at_the_address_and_files_of_the_machine_in_a_folder(home: str) -> None:
     app = fk.App("shop", home=home, store=STORE)
     assert (app.home, app.data) == (Path(".falkirk/shop"), home.rstrip("/"))
@@ -40,7 +51,8 @@ def test_a_folder_holds_its_data(home: str | Path | None) -> None:
 @pytest.mark.parametrize(
     "home",
     [
-        "s3://bucket/shop", "hdfs://name/shop", "gs://bucket/shop", "s3a://bucket", "s3a://bucket/", "s3a:///shop",
+        "s3://bucket/shop", "gs://bucket/shop", "s3a://bucket", "s3a://bucket/", "s3a:///shop",
+        "hdfs:///shop", "hdfs://name:8020", "hdfs://user@name/shop", "hdfs://name/a*b", "webhdfs://name/shop",
         "s3a://bucket/a//b", "s3a://bucket/../shop", "s3a://user:password@bucket/shop", "s3a://bucket/shop?x=1",
     ],
 )  # fmt: skip
@@ -62,3 +74,21 @@ def test_an_option_names_a_folder_of_this_machine(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["logs", "--home", "s3a://bucket/shop", "shop.py"])
     assert done.exit_code != 0
     assert "can't be the home" in f"{done.output}{done.exception}"
+
+
+@pytest.mark.parametrize(
+    ("home", "on_cluster", "refused"),
+    [
+        ("hdfs://name/shop", True, True), ("hdfs://name/shop", False, False), ("s3a://bucket/shop", True, False),
+        ("folder", True, False),
+    ],
+)  # fmt: skip
+def test_live_regions_on_a_cluster_have_no_home_in_an_hdfs(
+    monkeypatch: pytest.MonkeyPatch, home: str, on_cluster: bool, refused: bool
+) -> None:
+    """Their executors would write states under their final names, and a reader could meet a part of one."""
+    monkeypatch.setattr(mechanisms, "writes_elsewhere", lambda session: on_cluster)
+    app = fk.App("shop", home=home, store=STORE)
+    region: Any = SimpleNamespace(name="counts", where="shop.py:7")
+    found = outcome(lambda: mechanisms.check_home(app, cast(Any, None), region))
+    assert found == ("HOME_REFUSES_CLUSTER" if refused else None)

@@ -22,6 +22,10 @@ AWAY = (
     f"Job aborted\norg.apache.hadoop.fs.s3a.AWSServiceThrottledException: {SAID}\n\tat org.apache.hadoop",
     f"Job aborted\nCaused by: software.amazon.awssdk.core.exception.SdkClientException: {SAID}",
     f"Job aborted\nCaused by: software.amazon.awssdk.services.s3.model.S3Exception: {SAID}",
+    # Hadoop's client of HDFS.
+    f"Job aborted\norg.apache.hadoop.hdfs.BlockMissingException: {SAID}\n\tat org.apache.hadoop",
+    "Caused by: org.apache.hadoop.ipc.RemoteException(org.apache.hadoop.hdfs.server.namenode.SafeModeException): "
+    f"{SAID}\n\tat org",
     # A task that fetches or uploads a file of an iteration.
     f"Job aborted\nfalkirk.errors.StoreError: {DATA_AWAY.error(where='s3a://shop/x_3.arrow', reason=SAID)}\n\tat org",
 )
@@ -37,6 +41,12 @@ UNUSABLE = {
         ("Caused by: org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException", "No AWS Credentials"),
         ("Caused by: java.lang.ClassNotFoundException", "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"),
         ("Caused by: java.lang.NoClassDefFoundError", "software/amazon/awssdk/core/SdkClient"),
+        (
+            "org.apache.hadoop.ipc.RemoteException(org.apache.hadoop.security.AccessControlException)",
+            "Permission denied: user=x, access=WRITE",
+        ),
+        ("org.apache.hadoop.security.AccessControlException", "SIMPLE authentication is not enabled."),
+        ("java.lang.IllegalArgumentException", "java.net.UnknownHostException: company"),
     )
 } | {f"falkirk.errors.StoreError: {DATA_UNUSABLE.error(where='s3a://shop/x_3.arrow', reason='no access')}": "no access"}
 OTHERS = (
@@ -47,6 +57,22 @@ OTHERS = (
     "x\norg.apache.hadoop.fs.s3a.AWSBadRequestException: PUT\nCaused by: software.amazon.awssdk.services.s3.model."
     "S3Exception: The key is too long (Service: S3, Status Code: 400, Request ID: 7)",
 )
+
+
+#: Errors of Hadoop's client of HDFS, with their reasons.
+HDFS = {
+    f"Job aborted\n{java}: {reason}\n\tat org.apache.hadoop": reason
+    for java, reason in (
+        ("java.net.ConnectException", "Call From a/10.0.0.1 to b:8020 failed on connection exception: refused"),
+        ("java.net.SocketTimeoutException", "Call From a to b:8020 failed on socket timeout exception"),
+        ("java.io.EOFException", "End of File Exception between local host is: a; destination host is: b"),
+        ("java.io.IOException", "DestHost:destPort b:8020 , LocalHost:localPort a:0. Failed on local exception: x"),
+        ("org.apache.hadoop.ipc.RemoteException(java.io.IOException)",
+         "File /shop/part-0 could only be written to 0 of the 1 minReplication nodes. There are 0 datanode(s) running"),
+        ("java.io.IOException", "All datanodes [DatanodeInfoWithStorage[b:9866]] are bad. Aborting..."),
+        ("java.io.IOException", "Unable to close file because the last block BP-1 does not have enough replicas."),
+    )
+}  # fmt: skip
 
 
 class Failed(Exception):
@@ -60,6 +86,12 @@ def test_an_epoch_waits_without_a_limit(text: str) -> None:
     assert passes(error)
     assert waits_for(error) == f"waiting: the object store does not answer: {SAID}"
     assert retry_text(error, EpochNumber(3)) == f"epoch 3 failed, {waits_for(error)}"
+
+
+@pytest.mark.parametrize("text", HDFS)
+def test_an_epoch_waits_for_an_hdfs(text: str) -> None:
+    assert objects_away(Exception(text)) == HDFS[text]
+    assert passes(Exception(text))
 
 
 @pytest.mark.parametrize("text", OTHERS)

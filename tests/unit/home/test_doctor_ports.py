@@ -38,7 +38,7 @@ def test_a_machine_of_its_own_has_nothing_to_note(monkeypatch: pytest.MonkeyPatc
 def test_a_note_is_shown_with_its_advice_and_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     note = has(monkeypatch, "192.0.2.7")
     well = CheckResult(name="disk", ok=True, detail="free", fix="free some")
-    monkeypatch.setattr(commands, "check_machine", lambda kafka, secure: (note, well))
+    monkeypatch.setattr(commands, "check_machine", lambda kafka, secure, home: (note, well))
     done = CliRunner().invoke(commands.doctor)
     assert done.exit_code == 0
     assert done.output.splitlines() == [f"note ports: {note.detail}", f"     {note.fix}", "ok   disk: free"]

@@ -122,6 +122,14 @@ def test_spark_asks_the_server_of_the_environment(monkeypatch: pytest.MonkeyPatc
     assert "spark.hadoop.fs.s3a.endpoint" not in objects.settings("s3a://b/h")
 
 
+def test_paths_without_a_scheme_are_of_this_machine_beside_an_hdfs() -> None:
+    """The files of Hadoop's settings name the HDFS for them, and Spark reads these files."""
+    found = objects.settings("hdfs://name/h")
+    assert found["spark.hadoop.fs.defaultFS"] == "file:///"
+    assert not [name for name in found if "s3a" in name]
+    assert not objects.needs_jars("hdfs://name/h")
+
+
 def there_is(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make it this process's session; PySpark's active session is another one."""
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: FakeSession({}))

@@ -105,7 +105,7 @@ def test_what_a_test_takes_is_measured_with_its_children(tmp_path: Path) -> None
 
 #: Files outside of lanes whose fixture of the module takes milliseconds.
 CHEAP = {
-    *(f"tests/contract/test_{name}.py" for name in ("data_port", "object_parts", "object_rights")),
+    *(f"tests/contract/test_{name}.py" for name in ("data_port", "hdfs", "object_parts", "object_rights")),
     *(f"tests/integration/collections/test_differential_{name}.py" for name in ("alone", "graphs")),
 }
 
