@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Numbers = npt.NDArray[np.int64]
+WholeNumbers = npt.NDArray[np.int64]
 Places = npt.NDArray[np.intp]
 
 #: Arrow is faster for tables with fewer rows.
@@ -23,19 +23,20 @@ _MOST = 1 << 62
 _FACTOR = np.uint64(0x9E3779B185EBCA87)
 
 
-def sorted_distinct(numbers: Numbers) -> Numbers:
+def sorted_distinct(numbers: WholeNumbers) -> WholeNumbers:
     """Return each number once, in order."""
     ordered = np.sort(numbers)
     return ordered[_begins([ordered])]
 
 
-def stable_order(numbers: Numbers) -> Places:
+def stable_order(numbers: WholeNumbers) -> Places:
     """Return the places of the numbers in order; of equal numbers, the first place comes first."""
     if len(numbers) < ROWS_MIN:
         return np.argsort(numbers, kind="stable")
     order = np.argsort(numbers)
     place = np.cumsum(_begins([numbers[order]])) - 1
-    return np.sort(place * len(numbers) + order) - place * len(numbers)
+    found: Places = np.sort(place * len(numbers) + order) - place * len(numbers)
+    return found
 
 
 def added(table: pa.Table, names: Sequence[str], difference: str) -> pa.Table | None:
@@ -84,7 +85,7 @@ def float_sums(table: pa.Table, keys: Sequence[str], values: str, counts: str) -
     return order[begins], np.bincount(np.cumsum(begins) - 1, weights=summands)
 
 
-def _as_numbers(table: pa.Table, names: Sequence[str]) -> list[Numbers] | None:
+def _as_numbers(table: pa.Table, names: Sequence[str]) -> list[WholeNumbers] | None:
     """Return columns as whole numbers that are equal where the values have the same bits. None: a column has nulls, or
     values of another kind."""
     found = []
@@ -97,7 +98,7 @@ def _as_numbers(table: pa.Table, names: Sequence[str]) -> list[Numbers] | None:
     return found
 
 
-def _grouped(columns: Sequence[Numbers]) -> tuple[Places, npt.NDArray[np.bool_]] | None:
+def _grouped(columns: Sequence[WholeNumbers]) -> tuple[Places, npt.NDArray[np.bool_]] | None:
     """Return the places of rows such that equal rows are adjacent, and a mask of the first of each group. None:
     different rows have the same number."""
     mixed = np.zeros(len(columns[0]), dtype=np.uint64)
