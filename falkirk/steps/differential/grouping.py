@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Numbers = npt.NDArray[np.int64]
-Places = npt.NDArray[np.intp]
+WholeNumbers = npt.NDArray[np.int64]
+RowPlaces = npt.NDArray[np.intp]
 
 #: Arrow is faster for tables with fewer rows.
 ROWS_MIN = 8_192
@@ -23,20 +23,20 @@ _MOST = 1 << 62
 _FACTOR = np.uint64(0x9E3779B185EBCA87)
 
 
-def sorted_distinct(numbers: Numbers) -> Numbers:
+def sorted_distinct(numbers: WholeNumbers) -> WholeNumbers:
     """Return each number once, in order."""
     ordered = np.sort(numbers)
     return ordered[_begins([ordered])]
 
 
-def stable_order(numbers: Numbers) -> Places:
+def stable_order(numbers: WholeNumbers) -> RowPlaces:
     """Return the places of the numbers in order; of equal numbers, the first place comes first."""
     if len(numbers) < ROWS_MIN:
         return np.argsort(numbers, kind="stable")
     order = np.argsort(numbers)
     place = np.cumsum(_begins([numbers[order]])) - 1
-    places: Places = np.sort(place * len(numbers) + order) - place * len(numbers)
-    return places
+    found: RowPlaces = np.sort(place * len(numbers) + order) - place * len(numbers)
+    return found
 
 
 def added(table: pa.Table, names: Sequence[str], difference: str) -> pa.Table | None:
@@ -61,7 +61,7 @@ def added(table: pa.Table, names: Sequence[str], difference: str) -> pa.Table | 
     return found.append_column(difference, pa.array(sums[kept])).select(table.column_names)
 
 
-def float_sums(table: pa.Table, keys: Sequence[str], values: str, counts: str) -> tuple[Places, Any] | None:
+def float_sums(table: pa.Table, keys: Sequence[str], values: str, counts: str) -> tuple[RowPlaces, Any] | None:
     """Return the sums of floating-point numbers times their counts, by key, and the place of a row of each key.
 
     A sum depends on the order of its summands. They are added from the least to the greatest, which is the order in
@@ -85,7 +85,7 @@ def float_sums(table: pa.Table, keys: Sequence[str], values: str, counts: str) -
     return order[begins], np.bincount(np.cumsum(begins) - 1, weights=summands)
 
 
-def _as_numbers(table: pa.Table, names: Sequence[str]) -> list[Numbers] | None:
+def _as_numbers(table: pa.Table, names: Sequence[str]) -> list[WholeNumbers] | None:
     """Return columns as whole numbers that are equal where the values have the same bits. None: a column has nulls, or
     values of another kind."""
     found = []
@@ -98,7 +98,7 @@ def _as_numbers(table: pa.Table, names: Sequence[str]) -> list[Numbers] | None:
     return found
 
 
-def _grouped(columns: Sequence[Numbers]) -> tuple[Places, npt.NDArray[np.bool_]] | None:
+def _grouped(columns: Sequence[WholeNumbers]) -> tuple[RowPlaces, npt.NDArray[np.bool_]] | None:
     """Return the places of rows such that equal rows are adjacent, and a mask of the first of each group. None:
     different rows have the same number."""
     mixed = np.zeros(len(columns[0]), dtype=np.uint64)
