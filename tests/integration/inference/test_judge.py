@@ -79,7 +79,6 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
         assert verdict.counts.observed_outputs == 300
 
     _see_where_a_result_comes_from(app, connection, counts, lines, spark)
-    _see_what_made_a_result(app, connection, counts, lines, spark)
     again = json.dumps({"word": "a", "version": 7, "total": 1, "n": 1})
     producer.produce(counts, key="a", value=again, partition=0)
     producer.flush()
@@ -87,6 +86,7 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
     assert verdict.guarantee is Guarantee.BROKEN
     assert verdict.consistency.holds is False
     assert {anomaly.kind for anomaly in verdict.anomalies} & {Kind.UNEXPLAINED, Kind.BROKEN_SEQUENCE}
+    _see_what_made_a_result(app, connection, counts, lines, spark)
 
 
 def _see_the_state(region: RegionLogs, home: Home, records: TopicRecords, spark: "SparkSession") -> None:
@@ -174,17 +174,19 @@ def _see_what_made_a_result(
             counted = [row["line"].split().count(word) for row in rows]
             assert all(counted)
             assert (found["columns"], word, found["agrees"]) == (["word"], result["word"], True), found
-            assert sum(counted) - result["version"] in (0, 1), "the second word of the newest line may come later"
+            assert sum(counted) - result["version"] in (0, 1, 2), "half a line of each partition may come later"
             assert (found["rows"], found["deleted"], found["not_looked_at"]) == (result["version"], 0, 0)
             assert "computed again from these records, the result is the same" in text
 
         ends = topics.end_positions(counts)
         results = [
-            r.at for p, end in ends.items() for r in TopicRecords(place).back(LogId(counts), p, end, Offset(0), 99)
+            r.at
+            for p, end in ends.items()
+            for r in TopicRecords(place).back(LogId(counts), p, Offset(end - 1), Offset(0), 99)
         ]
         for found in made(results[:: len(results) // 3]):
             see(*found)
-        newest = [TopicRecords(place).last(LogId(counts), 1)[0].at]
+        newest = [TopicRecords(place).last(LogId(counts), 2)[0].at]  # the last one is foreign
         ((few, text),) = made(newest, look=20)
         assert (few["agrees"], "older ones were not read: use --look" in text) == (False, True)
         ends = topics.end_positions(hop := shape.regions[-1].source)
