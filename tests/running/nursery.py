@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
 from itertools import chain
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def grow(listening: int, workers: int) -> None:
     for file in sorted(chain.from_iterable(folder.rglob("test_*.py") for folder in _folders_of(config))):
         with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection reports it
             importlib.import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
+    _draw_texts()
     assert threading.active_count() == 1, "a module of tests starts a thread"
     gc.freeze()  # looking for garbage would copy the pages of all objects
     with socket.socket(fileno=listening) as listener:
@@ -71,6 +73,25 @@ def grow(listening: int, workers: int) -> None:
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
+    os._exit(0)  # freeing all objects takes a while, and the run kills what outlives it (processes.py)
+
+
+def _draw_texts() -> None:
+    """Draw some texts. Hypothesis then knows the characters of UTF-8 and the constants in all modules, as do its forks.
+
+    In a fresh clone it reads the code of all modules for these constants, and tries to encode each character.
+    """
+    from hypothesis import given, settings, strategies  # pytest's import hook is there now
+    from hypothesis.errors import HypothesisSideeffectWarning
+
+    @settings(max_examples=100, derandomize=True, database=None)
+    @given(strategies.text())
+    def draw(_: str) -> None:
+        pass
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HypothesisSideeffectWarning)  # no test runs yet
+        draw()
 
 
 def _work(given: list[int]) -> None:
