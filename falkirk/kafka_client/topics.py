@@ -7,7 +7,7 @@ watermarks, for every isolation level of a reader. A leader may hold more record
 import difflib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -39,6 +39,8 @@ from falkirk.theory.ids import LogId, Offset, Offsets
 
 _T = TypeVar("_T")
 _POLL_S = 0.1
+#: How long the number of partitions and the id of a topic count as known while its positions stay the same.
+_KNOWN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,8 @@ class Topics:
         self._expected: dict[str, str] = {}
         #: Topics that this object has created, and until when another broker may not know them yet.
         self._new_until_s: dict[str, float] = {}
+        #: The last positions that came with a description of the topic, and when the description was asked for.
+        self._known: dict[tuple[str, type[OffsetSpec], IsolationLevel], tuple[float, Offsets]] = {}
 
     def _client(self) -> AdminClient:
         return self._new_client(quiet_options(self._connection, self._errors))
@@ -109,6 +113,7 @@ class Topics:
         Args: identity: as `identity` returns it.
         """
         self._expected[topic] = identity
+        self._known = {key: known for key, known in self._known.items() if key[0] != topic}
 
     def expects(self, topic: str) -> bool:
         """Return whether the identity of the topic with this name is known."""
@@ -233,7 +238,26 @@ class Topics:
     def _positions(
         self, topic: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> Offsets:
-        wanted = {TopicPartition(topic, p): spec for p in range(self._partitions(topic))}
+        """Ask for positions, and describe the topic first, unless the answer is the one of a moment ago.
+
+        Others poll a topic that stays the same for hours, and its description is half of the work of a look.
+        """
+        key = (topic, type(spec), isolation)
+        described_s, known = self._known.get(key, (-math.inf, {}))
+        if self._clock.monotonic() < described_s + _KNOWN_S:
+            try:
+                if (found := self._asked(topic, known, spec, isolation)) == known:
+                    return found
+            except LogError as error:
+                if is_away(error):
+                    raise
+        described_s = self._clock.monotonic()
+        found = self._asked(topic, range(self._partitions(topic)), spec, isolation)
+        self._known[key] = (described_s, found)
+        return dict(found)
+
+    def _asked(self, topic: str, partitions: Iterable[int], spec: OffsetSpec, isolation: IsolationLevel) -> Offsets:
+        wanted = {TopicPartition(topic, p): spec for p in partitions}
         deadline = self._clock.monotonic() + self._timeout_s
         while True:
             futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout_s)

@@ -123,3 +123,56 @@ def test_a_new_topic_that_somebody_deletes_is_missing() -> None:
     topics = topics_of(BehindBroker())
     topics.create("hop", 2, KEEP)
     assert not topics.exists("hop")
+
+
+class Replaced(NewLeader):
+    """A client of a broker where somebody may replace a topic: the new one has the id `new` and another end."""
+
+    def __init__(self) -> None:
+        super().__init__(unknown=0)
+        self.described, self.found, self.end = 0, "id", 7
+
+    def describe_topics(self, wanted: TopicCollection, **_: object) -> dict[str, Future[Any]]:
+        self.described += 1
+        futures = super().describe_topics(wanted)
+        for future in futures.values():
+            future.result().topic_id = self.found
+        return futures
+
+    def list_offsets(self, wanted: Mapping[Any, object], **_: object) -> dict[Any, Future[SimpleNamespace]]:
+        futures = super().list_offsets(wanted)
+        for future in futures.values():
+            future.result().offset = self.end
+        return futures
+
+
+def test_a_poll_that_finds_nothing_new_describes_the_topic_once_a_second() -> None:
+    broker, clock = Replaced(), MovedClock()
+    topics = Topics(Connection.of("127.0.0.1:1"), new_client=lambda _: cast(AdminClient, broker), clock=clock)
+    for _ in range(30):
+        assert topics.end_positions("events") == {0: 7, 1: 7}
+        clock.advance(0.1)
+    assert (broker.asked, broker.described) == (30, 3)
+
+
+@pytest.mark.parametrize(("end", "passed_s"), [(8, 0.0), (7, 1.0)])
+def test_a_topic_that_was_replaced_is_refused_at_once_if_its_end_differs(end: int, passed_s: float) -> None:
+    broker, clock = Replaced(), MovedClock()
+    topics = Topics(Connection.of("127.0.0.1:1"), new_client=lambda _: cast(AdminClient, broker), clock=clock)
+    topics.expect("events", "id")
+    topics.end_positions("events")
+    broker.found, broker.end = "new", end
+    clock.advance(passed_s)
+    with pytest.raises(LogError) as caught:
+        topics.end_positions("events")
+    assert caught.value.condition == "TOPIC_REPLACED"
+
+
+def test_a_topic_that_is_expected_from_now_on_is_described() -> None:
+    broker = Replaced()
+    topics = topics_of(broker)
+    topics.end_positions("events")
+    topics.expect("events", "another")
+    with pytest.raises(LogError) as caught:
+        topics.end_positions("events")
+    assert caught.value.condition == "TOPIC_REPLACED"
