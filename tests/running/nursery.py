@@ -99,6 +99,7 @@ def _work(given: list[int]) -> None:
     for number, descriptor in enumerate(given):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    del sys.argv[1:]
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     exec(eval(sys.stdin.readline()), {"__name__": "__main__", "sys": sys})
 
