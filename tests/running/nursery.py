@@ -8,6 +8,7 @@ A process with threads can't be forked safely. So no module may start a thread w
 PYTEST_DONT_REWRITE: the nursery imports this module before it has pytest's import hook.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -47,7 +48,7 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[execnet.XSpec]) -
 
 
 def grow(listening: int, workers: int) -> None:
-    """Import the tests and fork workers. Runs in the nursery; in a worker it returns when the worker has ended.
+    """Import the tests and fork workers. Runs in the nursery and its forks, and ends them.
 
     Args: listening: the descriptor of the socket that takes messengers.
     """
@@ -65,8 +66,10 @@ def grow(listening: int, workers: int) -> None:
             _, given, _, _ = socket.recv_fds(messenger, 16, 3)
             if os.fork() == 0:
                 listener.close()
+                messenger.detach()  # only the end of this process closes it: the messenger waits for that
                 _work(given)
-                return  # the end of this process closes its connection to the messenger
+                atexit._run_exitfuncs()
+                os._exit(0)  # as below
             messenger.close()
             for descriptor in given:
                 os.close(descriptor)
