@@ -8,6 +8,7 @@ A process with threads can't be forked safely. So no module may start a thread w
 PYTEST_DONT_REWRITE: the nursery imports this module before it has pytest's import hook.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
 from itertools import chain
 from pathlib import Path
 
@@ -46,7 +48,7 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[execnet.XSpec]) -
 
 
 def grow(listening: int, workers: int) -> None:
-    """Import the tests and fork workers. Runs in the nursery; in a worker it returns when the worker has ended.
+    """Import the tests and fork workers. Runs in the nursery and its forks, and ends them.
 
     Args: listening: the descriptor of the socket that takes messengers.
     """
@@ -54,6 +56,7 @@ def grow(listening: int, workers: int) -> None:
     for file in sorted(chain.from_iterable(folder.rglob("test_*.py") for folder in _folders_of(config))):
         with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection reports it
             importlib.import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
+    _draw_texts()
     assert threading.active_count() == 1, "a module of tests starts a thread"
     gc.freeze()  # looking for garbage would copy the pages of all objects
     with socket.socket(fileno=listening) as listener:
@@ -63,14 +66,35 @@ def grow(listening: int, workers: int) -> None:
             _, given, _, _ = socket.recv_fds(messenger, 16, 3)
             if os.fork() == 0:
                 listener.close()
+                messenger.detach()  # only the end of this process closes it: the messenger waits for that
                 _work(given)
-                return  # the end of this process closes its connection to the messenger
+                atexit._run_exitfuncs()
+                os._exit(0)  # as below
             messenger.close()
             for descriptor in given:
                 os.close(descriptor)
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
+    os._exit(0)  # freeing all objects takes a while, and the run kills what outlives it (processes.py)
+
+
+def _draw_texts() -> None:
+    """Draw some texts. Hypothesis then knows the characters of UTF-8 and the constants in all modules, as do its forks.
+
+    In a fresh clone it reads the code of all modules for these constants, and tries to encode each character.
+    """
+    from hypothesis import given, settings, strategies  # pytest's import hook is there now
+    from hypothesis.errors import HypothesisSideeffectWarning
+
+    @settings(max_examples=100, derandomize=True, database=None)
+    @given(strategies.text())
+    def draw(_: str) -> None:
+        pass
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HypothesisSideeffectWarning)  # no test runs yet
+        draw()
 
 
 def _work(given: list[int]) -> None:
@@ -78,6 +102,7 @@ def _work(given: list[int]) -> None:
     for number, descriptor in enumerate(given):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    del sys.argv[1:]
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     exec(eval(sys.stdin.readline()), {"__name__": "__main__", "sys": sys})
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from falkirk.errors import InternalError, LogError
@@ -41,8 +41,18 @@ def topics(broker: Broker) -> Topics:
 
 
 def delete(broker: Broker, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})  # it lives until the answer
-    admin.delete_topics([topic])[topic].result()
+    """Delete a topic. Just after the broker has stood still, a client may wait for its controller for a minute."""
+
+    def is_deleted() -> bool:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})  # it lives until the answer
+        error = admin.delete_topics([topic], request_timeout=5)[topic].exception()
+        if error is None or error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:  # an earlier try may have done it
+            return True
+        if error.args[0].code() != KafkaError._TIMED_OUT:
+            raise error
+        return False
+
+    wait_until(is_deleted, 60, f"the deletion of {topic}")
 
 
 @pytest.fixture
