@@ -23,7 +23,7 @@ from tests.wires import Wire
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = tuple(f"tests.running.{name}" for name in ("processes", "times", "budget", "lanes", "nursery"))
+pytest_plugins = tuple(f"tests.running.{name}" for name in ("processes", "times", "budget", "lanes", "imports"))
 
 # Dozens of drivers live for a minute each, so thorough or parallel compilation costs them more than it saves. With only
 # one compiler the JVM reserves 48 MB for code; a driver that filled them lost the thread of a producer.

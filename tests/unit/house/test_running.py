@@ -14,7 +14,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.running import lanes, times
+from tests.running import imports, lanes, times
 from tests.support import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -53,11 +53,8 @@ def ended(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-IN_A_WORKER = ("-p", "tests.running.nursery", "-n", "1")
-
-
 @pytest.mark.parametrize(
-    ("sent", "options"), [(signal.SIGKILL, ()), (signal.SIGKILL, IN_A_WORKER), (signal.SIGTERM, IN_A_WORKER)]
+    ("sent", "options"), [(signal.SIGKILL, ()), (signal.SIGKILL, ("-n", "1")), (signal.SIGTERM, ("-n", "1"))]
 )
 def test_no_process_is_left_by_a_run_that_a_signal_ends(
     tmp_path: Path, sent: signal.Signals, options: tuple[str, ...]
@@ -194,30 +191,7 @@ def test_a_worker_with_a_long_test_of_a_cluster_gets_no_further_one(tmp_path: Pa
     assert ran.returncode == 0, ran.stdout
 
 
-def test_tests_are_imported_once_and_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
-    """The nursery imports them (`nursery.py`). It has ended when a worker needs a successor, which imports them."""
-    told = tmp_path / "told"
-    (tmp_path / "test_dying.py").write_text(
-        "import os, pytest\n"
-        "def tell(what):\n"
-        f"    with open({str(told)!r}, 'a') as told:\n"
-        "        told.write(what + ' ')\n"
-        "tell('imported')\n"
-        "@pytest.mark.parametrize('n', range(6))\n"
-        "def test_worker(n):\n"
-        "    assert n == int('0123456'[n]), 'rewritten'\n"
-        "    assert n != 5, 'rewritten'\n"
-        "@pytest.mark.parametrize('n', range(6))\n"
-        "def test_dying(n):\n"
-        f"    if open({str(told)!r}).read().count('imported') == 1 and n == 3:\n"
-        "        tell('died')\n"
-        "        os._exit(1)\n"
-    )
-    plugins = ["-p", "tests.running.nursery", "--rootdir", str(tmp_path)]
-    ran = subprocess.run(
-        [*PYTEST, *plugins, "-n", "2", "-q", str(tmp_path)],
-        cwd=tmp_path, env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)}, check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    assert "2 failed, 10 passed" in ran.stdout, ran.stdout + ran.stderr  # one of them with its worker
-    assert "assert 5 != 5" in ran.stdout
-    assert told.read_text().split() == ["imported", "died", "imported"]
+def test_workers_import_different_files_first() -> None:
+    files = [Path(name) for name in "abcdef"]
+    orders = [imports.rotated(files, worker, 4) for worker in range(5)]  # the fifth replaces a crashed one
+    assert ["".join(map(str, order)) for order in orders] == ["abcdef", "bcdefa", "defabc", "efabcd", "abcdef"]
