@@ -172,7 +172,6 @@ def _see_what_made_a_result(
             rows = [json.loads(each["record"]["value"]) for each in found["records"]]
             assert {each["record"]["topic"] for each in found["records"]} == {lines}
             counted = [row["line"].split().count(word) for row in rows]
-            assert all(counted)
             assert (found["columns"], word, found["agrees"]) == (["word"], result["word"], True), found
             assert sum(counted) - result["version"] in (0, 1, 2), "half a line of each partition may come later"
             assert (found["rows"], found["deleted"], found["not_looked_at"]) == (result["version"], 0, 0)
@@ -191,8 +190,7 @@ def _see_what_made_a_result(
         assert (few["agrees"], "older ones were not read: use --look" in text) == (False, True)
         ends = topics.end_positions(hop := shape.regions[-1].source)
         topics.delete_below(hop, {p: max(0, end - 3) for p, end in ends.items()})
-        (found,) = made(newest)
-        see(*found)
+        see(*next(made(newest)))
         topics.delete_below(lines, {0: 5})
         ((some, text),) = made(newest)
         assert (some["deleted"], some["agrees"]) == (5, False)
