@@ -10,11 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from falkirk.errors import StoreError
 from falkirk.platform.object_data import ObjectData, data_at
+from falkirk.platform.web_hdfs import WebHdfs
 from falkirk.platform.web_hdfs_files import PART_PREFIX
 from tests.hdfs_server import HdfsServer, is_chosen
 from tests.objects import ObjectStore
@@ -93,14 +95,17 @@ def test_a_namenode_in_safe_mode_is_away_for_writes(hdfs: HdfsServer, data: Obje
 def test_a_user_without_rights_and_a_wrong_port_are_told_at_once(
     objects: ObjectStore, hdfs: HdfsServer, data: ObjectData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (data / "note").write_text("mine")
+    folder = data / "mine"
+    (folder / "note").write_text("mine")
+    client = WebHdfs([objects.url.partition("://")[2]], 5.0, 5.0)
+    client.ask("PUT", "SETPERMISSION", urlsplit(str(folder)).path, permission="755")  # it had the rights of the root
     monkeypatch.setenv("HADOOP_USER_NAME", "stranger")
-    for use in (lambda: (data / "note").write_text("x"), (data / "note").delete, data.remove):
+    for use in (lambda: (folder / "note").write_text("x"), (folder / "note").delete, folder.remove):
         before = len(objects.requests)
         assert outcome(use) == "DATA_UNUSABLE"
         assert len(objects.requests) - before <= 4, "it is not repeated"
     monkeypatch.delenv("HADOOP_USER_NAME")
-    assert (data / "note").read_text() == "mine"
+    assert (folder / "note").read_text() == "mine"
     conf = Path(os.environ["HADOOP_CONF_DIR"]) / "hdfs-site.xml"
     good = conf.read_text()
     try:
