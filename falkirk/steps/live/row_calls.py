@@ -4,7 +4,7 @@ They are pickled for the process, and answer requests that are bytes: a row, and
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
@@ -265,8 +265,13 @@ class TimerCalls(StateCalls):
         return [names[key.casefold()] for key in self.keys]
 
     def _stored_as(self) -> T.StructType:
-        key = T.StructType([self.given[name] for name in self._named()])
-        return T.StructType([T.StructField("key", key), T.StructField("state", self.state)])
+        return stored_with_key(self.given, self._named(), self.state)
+
+
+def stored_with_key(rows: T.StructType, keys: Sequence[str], state: T.StructType) -> T.StructType:
+    """Return the schema of stored states with timers. Args: rows: has the columns of the key. keys: their names."""
+    key = T.StructType([rows[name] for name in keys])
+    return T.StructType([T.StructField("key", key), T.StructField("state", state)])
 
 
 def _beyond(kind: T.DataType, number: int) -> str:

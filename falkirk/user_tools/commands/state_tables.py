@@ -26,6 +26,7 @@ from falkirk.steps.batch.in_epoch import empty
 from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.aggregates import aggregates_of, grouping_of
 from falkirk.steps.live.python_steps import schema_of
+from falkirk.steps.live.row_calls import stored_with_key
 from falkirk.steps.live.row_codec import RowCodec
 from falkirk.steps.live.stamped import Frame
 from falkirk.steps.live.unions import after, number_source
@@ -118,10 +119,20 @@ class StateTables:
 
     def _python(self, step: Step) -> Callable[[_Values, _Values], _Values]:
         zone = ZoneInfo(str(self.session.conf.get("spark.sql.session.timeZone")))
-        codec = RowCodec(
-            schema_of(step.arguments[1]["state"], "state", step.where), zone, lambda kind, number: f"{number}"
-        )
-        return lambda key, value: codec.decode(bytes(value["state"]))
+        options = step.arguments[1]
+        stored = schema_of(options["state"], "state", step.where)
+        has_timers = options.get("timers") is not None
+        if has_timers:
+            rows = self._before(step).data.schema
+            names = {field.name.casefold(): field.name for field in rows}
+            stored = stored_with_key(rows, [names[key.casefold()] for key in key_columns(options["key"])], stored)
+        codec = RowCodec(stored, zone, lambda kind, number: f"{number}")
+
+        def shown(_: _Values, value: _Values) -> _Values:
+            row = codec.decode(bytes(value["state"]))
+            return dict(row["state"]) if has_timers else row
+
+        return shown
 
     def _aggregates(self, step: Step, keys: Sequence[Any], aggregates: Sequence[Any]) -> Callable[[bytes], _Values]:
         session: Any = self.session
