@@ -1,10 +1,12 @@
 """The judge of random programs: the published results and dead letters are those of the models, each once."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from falkirk.checker import TopicRecord
 from tests.chaos.program_models import Letter, Outcome, Row
 from tests.chaos.programs import Processor
 
@@ -32,6 +34,38 @@ def letter_of(row: Mapping[str, Any]) -> Letter:
     """Return a published dead letter, as it is compared."""
     kind = KINDS.get(row["reason"], "failed" if row.get("traceback") else row["reason"])
     return kind, (row.get("topic", ""), row.get("partition", -1), row.get("offset", -1))
+
+
+def letters_of(records: Iterable[TopicRecord], names: Mapping[str, str]) -> Counter[tuple[str, Letter]]:
+    """Return dead letters, by the processor whose region could not use the record. Args: names: of topics."""
+    found = Counter[tuple[str, Letter]]()
+    for row in (json.loads(each.value or b"{}") for each in records):
+        kind, (topic, partition, offset) = letter_of(row)
+        found[row["region"].split("-")[0], (kind, (names.get(topic, ""), partition, offset))] += 1
+    return found
+
+
+def faults_of_letters(expected: Counter[Any], known: Counter[Any]) -> list[str]:
+    """Return what is wrong with dead letters, by processor. Those of records of an internal log have a place there.
+
+    Args: expected, known: as of `letters_of`.
+    """
+    inside = Counter({each: number for each, number in known.items() if not each[1][1][0]})
+    placed = known - inside
+    more, missing = placed - expected, expected - placed
+    faults = [f"dead letters with a place in a source that are too many: {_few(more)}"] if more else []
+    due, found = _by_kind(missing), _by_kind(inside)
+    if due != found:
+        again = Counter({each: number for each, number in inside.items() if number > 1})
+        faults.append(
+            f"dead letters without such a place: {dict(found)} instead of {dict(due)}; due: {_few(missing)}; found: "
+            f"{_few(inside)}; of them more than once: {_few(again)}"
+        )
+    return faults
+
+
+def _by_kind(letters: Counter[Any]) -> Counter[tuple[str, str]]:
+    return Counter((name, kind) for name, (kind, _) in letters.elements())
 
 
 def faults_of(each: Processor, outcome: Outcome, rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -20,12 +20,15 @@ import pytest
 from confluent_kafka import Producer
 
 from falkirk.checker import read_topic
+from falkirk.recovery.decision_store import Store
 from falkirk.spark_setup.broker import Broker
+from falkirk.theory.ids import LogId
+from falkirk.user_tools.commands.invalid_results import ValidRecords
 from tests.chaos import programs
 from tests.chaos.harness import APPS, Application, Load, topics_of
 from tests.chaos.program_records import PARTITIONS, end, record
 from tests.chaos.programs import Processor
-from tests.chaos.programs_judge import faults_of, letter_of
+from tests.chaos.programs_judge import faults_of, faults_of_letters, letters_of
 from tests.chaos.regions import Regions
 from tests.chaos.test_live_unions import kill
 from tests.support import wait_until
@@ -112,21 +115,23 @@ def freeze(application: Application, for_s: float) -> None:
                 process.resume()
 
 
-def letters(broker: Broker, names_of: Mapping[str, str]) -> Counter[tuple[str, Any]]:
-    """Return all dead letters on the broker, by the processor whose region could not use the record.
+def letters(broker: Broker, regions: Regions, sources: Sequence[str]) -> tuple[Counter[Any], Counter[str]]:
+    """Return all dead letters on the broker that still count, and by topic the number of those that do not.
 
-    Args: names_of: the names of the topics of a program.
+    A kill takes a region of `fk.Snapshots` back to its checkpoint. Its dead letters since then stay in their topic, but
+    count no longer, and it publishes them again.
+
+    Args: sources: the names of the topics that a program reads.
     """
-    config = {"bootstrap.servers": broker.bootstrap}
-    names = Producer(config).list_topics(timeout=30).topics
-    found = Counter[tuple[str, Any]]()
-    for topic in names:
-        if "dead-letters" in topic:
-            rows = (json.loads(each.value or b"{}") for each in read_topic(config, topic))
-            for row in rows:
-                kind, (of, *place) = letter_of(row)
-                found[row["region"].split("-")[0], (kind, (names_of.get(of, ""), *place))] += 1
-    return found
+    config, found, cancelled = {"bootstrap.servers": broker.bootstrap}, Counter[Any](), Counter[str]()
+    names = {topic: name for name, topic in regions.topics.items() if name in sources}
+    with contextlib.closing(Store(regions.application.home / "decisions.db")) as store:
+        for topic in Producer(config).list_topics(timeout=30).topics:
+            if "dead-letters" in topic:
+                valid = ValidRecords(store.voided_ranges(LogId(topic)))
+                found += letters_of(valid.of(read_topic(config, topic)), names)
+                cancelled[topic] = valid.found.count if valid.found is not None else 0
+    return found, +cancelled
 
 
 def judge(processors: Sequence[Processor], regions: Regions, broker: Broker) -> list[str]:
@@ -147,22 +152,9 @@ def judge(processors: Sequence[Processor], regions: Regions, broker: Broker) -> 
         wanted = due[each.name]
         print(f"{each.name}: {len(wanted.rows)} results and {wanted.letters.total()} dead letters are due", found)
         faults += [f"{each}: {fault}" for fault in found]
-    known = letters(broker, {topic: name for name, topic in regions.topics.items() if name in records})
+    known, cancelled = letters(broker, regions, [*records])
+    print(f"{known.total()} dead letters count; cancelled: {dict(cancelled)}", flush=True)
     return faults + faults_of_letters(expected, known)
-
-
-def faults_of_letters(expected: Counter[Any], known: Counter[Any]) -> list[str]:
-    """Return what is wrong with dead letters. Those of records of an internal log have a place there."""
-    elsewhere, placed = Counter[Any](), Counter[Any]()
-    for (name, (kind, place)), number in known.items():
-        (placed if place[0] else elsewhere)[name, (kind, place)] += number
-    more, missing = placed - expected, expected - placed
-    of_kind = Counter((name, kind) for name, (kind, _) in missing.elements())
-    if not more and of_kind == Counter((name, kind) for name, (kind, _) in elsewhere.elements()):
-        return []
-    found, due = sorted((more + elsewhere).elements()), sorted(missing.elements())
-    twice = [each for each, number in (more + elsewhere).items() if number > 1]
-    return [f"dead letters: {len(found)} more, {found[:8]}; {len(due)} missing, {due[:8]}; repeated: {twice[:8]}"]
 
 
 def played(broker: Broker, home: Path, tag: str, seed: int, kinds: Sequence[str], **env: str) -> list[str]:
