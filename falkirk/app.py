@@ -18,9 +18,9 @@ class App(Application):
         name: the application's name: letters, digits, ``-`` and ``_``. It is part of the names of its internal topics.
         kafka: the broker, ``"host:port"`` or a `Connection` with SASL and TLS options. If omitted, name a broker on the
             command line (``--kafka``, or ``--local`` for a trial).
-        home: folder for checkpoints and decisions; ``./.falkirk/<name>`` by default. Also
-            a place in an object store, ``"s3a://bucket/shop"``, or in an HDFS, ``"hdfs://namenode:8020/shop"``, with
-            `store` in PostgreSQL.
+        home: folder for checkpoints and decisions; ``./.falkirk/<name>`` by default. Also a place
+            in an object store, ``"s3a://bucket/shop"``, or in an HDFS, ``"hdfs://namenode:8020/shop"``, with `store`
+            in PostgreSQL.
         store: the URL of a PostgreSQL database for the decisions, ``"postgresql://user:password@host/database"``; by
             default they are in a file in the home. Several applications may share one database.
         buffer_timeout: how long a record may wait for others between two steps of a live region. Longer gives more

@@ -6,13 +6,6 @@ from typing import Any
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.location import SourceLocation
 
-#: Steps whose results have no event time, because they are no records of the input any more.
-WITHOUT_TIME = frozenset({
-    "agg", "count", "windows", "map_rows", "stateful", "join", "timedJoin", "union", "unionByName", "withClock",
-    "lookupLatest", "latest",
-})  # fmt: skip
-#: The steps after which a stream can't be joined by event time. Some joins are exceptions: see `joined_by`.
-_NOT_JOINED_AFTER = WITHOUT_TIME | {"dropDuplicates"}
 #: The step that looks rows of a view up.
 LOOKUP = "lookup"
 #: The step that puts the times of a clock beside the records.
@@ -22,6 +15,12 @@ CLOCKED = "withClock"
 BESIDE, NEWEST_ROW = "lookupLatest", "latest"
 #: Steps that put the records of another stream beside those of this one.
 UNIONS = ("union", "unionByName", CLOCKED, BESIDE)
+#: Steps whose results have no event time, because they are no records of the input any more.
+WITHOUT_TIME = frozenset({
+    "agg", "count", "windows", "map_rows", "stateful", "join", "timedJoin", NEWEST_ROW, *UNIONS,
+})  # fmt: skip
+#: The steps after which a stream can't be joined by event time. Some joins are exceptions: see `joined_by`.
+_NOT_JOINED_AFTER = WITHOUT_TIME | {"dropDuplicates"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,17 +43,12 @@ def needs_jars(data: str | None) -> bool:
 
 def settings(data: str) -> dict[str, str]:
     """Return the settings of a Spark application with its data at an address. The user's own have priority."""
-    protocol = {PROTOCOL: "org.falkirk.ListingFiles"}
+    found = {PROTOCOL: "org.falkirk.ListingFiles"}
     if not needs_jars(data):
-        return protocol | {f"{_HADOOP}{name}": value for name, value in _HDFS.items()}
-    found = (
-        protocol
-        | {
-            f"{_HADOOP}fs.s3a.aws.credentials.provider": _CREDENTIALS,
-            f"{_HADOOP}fs.s3a.input.stream.type": _READS,
-        }
-        | {f"{_HADOOP}fs.s3a.{name}": value for name, value in _PATIENCE.items()}
-    )
+        return found | {f"{_HADOOP}{name}": value for name, value in _HDFS.items()}
+    found[f"{_HADOOP}fs.s3a.aws.credentials.provider"] = _CREDENTIALS
+    found[f"{_HADOOP}fs.s3a.input.stream.type"] = _READS
+    found |= {f"{_HADOOP}fs.s3a.{name}": value for name, value in _PATIENCE.items()}
     if region := os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
         found[f"{_HADOOP}fs.s3a.endpoint.region"] = region
     if endpoint := endpoint_url():  # servers beside S3 itself seldom have a name for each bucket

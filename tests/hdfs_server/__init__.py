@@ -5,15 +5,15 @@ It is for tests with FALKIRK_HDFS=1 alone: the first one downloads 45 MB into th
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
+from falkirk.platform.free_ports import free_ports
 from falkirk.spark_setup.compiler import compile_java
 from falkirk.spark_setup.java import find_java
 from tests.object_server import server_jars
@@ -50,11 +50,7 @@ class HdfsServer:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="falkirk-hdfs-"))
         self.audit = self._folder / "audit"
-        with ExitStack() as probes:
-            sockets = [probes.enter_context(socket.socket()) for _ in range(5)]
-            for each in sockets:
-                each.bind(("127.0.0.1", 0))
-            self.ports = [int(each.getsockname()[1]) for each in sockets]
+        self.ports = free_ports(5)
         self._doing = threading.Lock()
         try:
             self._classes = _classes(self._folder / "classes", self.audit)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from falkirk.platform.free_ports import free_ports
 from falkirk.spark_setup.cache import cache_home, filled
 from falkirk.spark_setup.jars import retrieve, sha256
 from falkirk.spark_setup.java import find_java
@@ -74,9 +75,7 @@ class ObjectServer:
         self.data = self._folder / "data"
         self.data.mkdir()
         (self._folder / "logback.xml").write_text(_LOGGING)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        (self.port,) = free_ports(1)
         self._secret, self._changing = (key, secret), threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         try:

@@ -1,9 +1,9 @@
 """Grouping: groups and sorts the rows of large tables by whole numbers, faster than Arrow does.
 
 Arrow groups rows of several columns with a hash table that reads memory at random. In a large table it is faster to mix
-the columns of a row into one number and to sort these numbers, which NumPy does with the processor's vector
-instructions. Rows with equal numbers are compared, since different rows can have the same number. Each function returns
-None if it can't help, and the caller uses Arrow.
+the columns of a row into one number and to sort these numbers. NumPy sorts with the processor's vector instructions.
+Rows with equal numbers are compared, since different rows can have the same number. `added` and
+`float_sums` return None if they can't help, and the caller uses Arrow.
 """
 
 from collections.abc import Sequence

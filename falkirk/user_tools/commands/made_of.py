@@ -234,9 +234,7 @@ class _Result:
     # -- windows ------------------------------------------------------------------------------------------------------
 
     def _of_window(self, due: RegionRows) -> Made:
-        cause = self.inputs.cause(self._topics)
-        if cause is None:
-            raise NotRecomputed("the record that caused it is not there any more")
+        cause = self._cause()
         at = {place for place in due.windows if place[:_OF_RECORD] == cause[:_OF_RECORD]}
         rows = due.frame.data.where(is_good())
         for number, name in enumerate(("source", "partition", "offset")):

@@ -1,8 +1,8 @@
 """Made of, inputs: the records of a region's sources that may have made a result, and which of them came before it.
 
 Each log is read by its own client, not by Spark, so the number of records is limited and the rights are those of other
-commands. A log between two regions loses its records soon. So its rows come from the region that writes it, and the
-records that are left in the log have the order in which the next region got them.
+commands. A log between two regions loses its records soon. So its rows come from the region that writes it. Their order
+is that of the records that are left in the log: the next region got them so.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

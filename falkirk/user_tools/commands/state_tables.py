@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from falkirk.declare.joins import TimedJoin
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import SourceNode, Step
+from falkirk.declare.nodes import SourceNode, Step, steps_of
 from falkirk.declare.windows import split_windows
 from falkirk.plan.fingerprint import KEYED
 from falkirk.plan.region import Region
@@ -162,7 +162,7 @@ class StateTables:
 
     def _side(self, node: Any) -> str | None:
         """Return the columns of a side of a join as JSON; None: it is the results of another join."""
-        if isinstance(node, Step) and any(step.operation == "timedJoin" for step in _steps_to(node)):
+        if any(step.operation == "timedJoin" for step in steps_of(node)):
             return None
         own = self._after(node).own
         return StructType(own.schema.fields).json()
@@ -179,15 +179,6 @@ class StateTables:
             return number_source(frame, self.region.sources.index(source))
 
         return after(node, begin, frames.apply)
-
-
-def _steps_to(node: Any) -> list[Step]:
-    """Return the steps that lead to a node."""
-    found = []
-    while isinstance(node, Step):
-        found.append(node)
-        node = node.parent
-    return found
 
 
 def _newest(key: _Values, value: _Values) -> _Values:
