@@ -30,11 +30,12 @@ class Forwarding:
         body = _body(environ)
         with self._asked(environ, body, len(body)) as connection, _as_connection_error():
             answer = connection.getresponse()
-            content = self._changed(answer.read())
-        names = {name.lower() for name, _ in answer.getheaders()}
+            given = answer.read()
+        content = self._changed(given)
         headers = [(n, v) for n, v in answer.getheaders() if n.upper().replace("-", "_") not in _HOPS]
-        headers = [(n, v if n.lower() != "content-length" else str(len(content))) for n, v in headers]
-        if "content-length" not in names:
+        if content != given:
+            headers = [(n, v) for n, v in headers if n.lower() != "content-length"]
+        if "content-length" not in {name.lower() for name, _ in headers}:  # an answer to HEAD has that of the object
             headers.append(("Content-Length", str(len(content))))
         start(f"{answer.status} {answer.reason}", headers)
         return [content]
