@@ -1,6 +1,6 @@
 """A batch with a state, a live region that looks up in it, final windows and an iteration, in an object store.
 
-What each has to remember is bounded: 40 words, the windows of the last seconds, 300 nodes. The environment names the
+Their states are bounded: 40 words, the windows of the last seconds, and 300 nodes. The environment names the
 topics, the home and the database.
 """
 
