@@ -117,7 +117,8 @@ def test_an_hour_needs_no_more_than_its_first_minutes(
                     application.wait_committed(0)
                     is_killed = True
                 looks.look(since_s)
-                time.sleep(LOOK_S)
+                next_s = time.monotonic() + LOOK_S
+                application.wait(lambda next_s=next_s: time.monotonic() > next_s, 2 * LOOK_S, "the next look")  # type: ignore[misc]
             load.rate = 0
             sent = load.sent
             application.wait(
