@@ -187,7 +187,7 @@ def _see_what_made_a_result(
             see(*found)
         newest = [TopicRecords(place).last(LogId(counts), 2)[0].at]  # the last one is foreign
         ((few, text),) = made(newest, look=20)
-        assert (few["agrees"], "older ones were not read: use --look" in text) == (False, True)
+        assert (few["agrees"], "older ones were not read: see --look" in text) == (False, True)
         ends = topics.end_positions(hop := shape.regions[-1].source)
         topics.delete_below(hop, {p: max(0, end - 3) for p, end in ends.items()})
         see(*next(made(newest)))
