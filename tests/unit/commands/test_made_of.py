@@ -124,7 +124,15 @@ def test_the_newest_records_are_read_that_fit_into_memory(shop: Shop, monkeypatc
 def test_sums_may_differ_by_rounding_alone() -> None:
     assert same_values({"n": 1, "x": [0.1 + 0.2]}, {"n": 1.0, "x": [0.3]})
     newest = 1_764_547_200_000_000  # microseconds: a second of difference is less than the rounding of a double
-    for one, other in ((1, True), (0.3, 0.31), (newest, newest + 1_000_000), ({"n": 1}, {"m": 1}), ([1], [1, 2]), ("1", 1), (None, 0)):
+    for one, other in (
+        (1, True),
+        (0.3, 0.31),
+        (newest, newest + 1_000_000),
+        ({"n": 1}, {"m": 1}),
+        ([1], [1, 2]),
+        ("1", 1),
+        (None, 0),
+    ):
         assert not same_values(one, other), (one, other)
 
 
