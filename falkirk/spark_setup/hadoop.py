@@ -1,7 +1,10 @@
-"""Hadoop: makes the configuration smaller that Spark hands to its tasks.
+"""Hadoop: makes the configuration smaller that Spark hands to its tasks, and decides where paths without a scheme are.
 
 Spark copies and serializes Hadoop's configuration for nearly every stage, and tasks read it. That took 7 % of the CPU
 time of a session with live regions and batches. Nearly all of its 1,100 settings are defaults.
+
+Falkirk's paths have no scheme, and are those of a machine. If HADOOP_CONF_DIR names a folder with core-site.xml, they
+are usually paths in an HDFS for Spark. It would then write the files of a home there, and Falkirk would find none.
 """
 
 from typing import Any, cast
@@ -11,6 +14,8 @@ from pyspark.sql import SparkSession
 
 #: The masters whose applications need YARN's settings begin with it.
 _YARN = "yarn"
+#: Hadoop's setting with the file system of paths without a scheme, and its default: that of each machine.
+_DEFAULT_PLACE, _MACHINE = "fs.defaultFS", "file:///"
 
 
 def forget_defaults(session: SparkSession) -> None:
@@ -21,3 +26,18 @@ def forget_defaults(session: SparkSession) -> None:
     context, module = cast(Any, session.sparkContext), cast(Any, session)._jvm.org.falkirk.HadoopDefaults
     if isinstance(module, JavaClass):
         module.forget(context._jsc.hadoopConfiguration(), (context.master or "").startswith(_YARN))
+
+
+def local_paths(master: str) -> dict[str, str]:
+    """Return the setting with which paths without a scheme are those of a machine.
+
+    On YARN there is none: Spark itself puts files into the HDFS by such paths. The user has to decide.
+    """
+    return {} if master.startswith(_YARN) else {f"spark.hadoop.{_DEFAULT_PLACE}": _MACHINE}
+
+
+def other_place(session: SparkSession) -> tuple[str, str, str] | None:
+    """Return where paths without a scheme are, if not on a machine: the setting, its right value, and the present one.
+    """
+    found = str(cast(Any, session.sparkContext)._jsc.hadoopConfiguration().get(_DEFAULT_PLACE, _MACHINE))
+    return None if found.startswith("file:") else (f"spark.hadoop.{_DEFAULT_PLACE}", _MACHINE, found)

@@ -28,10 +28,9 @@ _PATIENCE = {
 _READS = "classic"
 
 
-#: The same for Hadoop's client of HDFS, which by default waits for minutes. With core-site.xml of an HDFS, Spark would
-#: take Falkirk's paths of this machine for paths there, such as that of the working copy of a checkpoint.
+#: The same for Hadoop's client of HDFS, which by default waits for minutes.
 _HDFS = {
-    "fs.defaultFS": "file:///", "dfs.client.failover.max.attempts": "6", "dfs.client.socket-timeout": "20000",
+    "dfs.client.failover.max.attempts": "6", "dfs.client.socket-timeout": "20000",
     "ipc.client.connect.max.retries.on.timeouts": "1", "ipc.client.rpc-timeout.ms": "20000",
 }  # fmt: skip
 

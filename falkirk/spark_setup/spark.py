@@ -158,7 +158,7 @@ def spark_session(
                 wanted[_JAVA_OPTIONS] = f"{wanted.get(_JAVA_OPTIONS, '')} {QUICK_COMPILER}"
         given = _submitted_with() if submitted else {}
         chosen = given.get("spark.master", master)
-        context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
+        context = _CONTEXT_SETTINGS | exposure.context_settings(chosen) | hadoop.local_paths(chosen)
         context |= {} if exposure.is_local(chosen) else _EXECUTOR_SETTINGS | _CLUSTER_SETTINGS
         context |= {} if data is None else objects.settings(data)
         wanted = {name: value for name, value in context.items() if name not in given} | wanted
@@ -328,6 +328,9 @@ def missing_settings(
             missing.append(
                 _missing_jars((module_jar(),), version, "the list must contain the Java module of this Falkirk")
             )
+    if (place := hadoop.other_place(active)) and not (objects.needs_jars(data) and writes_elsewhere(active)):
+        name, wanted, found = place
+        missing.append(MissingSetting(name=name, wanted=wanted, found=found, reason="Falkirk's paths have no scheme"))
     if objects.needs_jars(data) and _class(active, objects.FILE_SYSTEM) is None:
         missing.append(_missing_jars(s3_jars(), None, f"the home {data} is in an object store"))
     return tuple(missing)

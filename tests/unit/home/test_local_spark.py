@@ -21,6 +21,7 @@ from falkirk.spark_setup.java_options import AVRO_LIMITS, PINNED, QUICK_COMPILER
 from falkirk.spark_setup.jvm import unseen
 from falkirk.spark_setup.secure import PROTECTION
 from falkirk.spark_setup.spark import ESSENTIAL, kafka_options, missing_settings, session_settings, spark_session
+from tests.support import outcome
 
 WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
 #: A setting whose default is the needed value.
@@ -32,10 +33,11 @@ NAMED = [name for name in ESSENTIAL if name != SPECULATION]
 class FakeSession:
     """A session with the given settings, with or without the Kafka connector and a Java module on its class path.
 
-    Args: module: the key of the module, or None. Attributes: environment: of the JVM.
+    Args: module: the key of the module, or None. Attributes: environment: of the JVM. place: of paths without a scheme.
     """
 
     environment: Mapping[str, str] = {}
+    place = "file:///"
 
     def __init__(self, settings: dict[str, str], *, connector: bool = True, module: str | None = "ours") -> None:
         self.settings = dict(settings)
@@ -49,6 +51,12 @@ class FakeSession:
         self._there = {local_spark._CONNECTOR: connector, local_spark._MODULE: module is not None}
         self._there[objects.FILE_SYSTEM] = False
         self._package = SimpleNamespace(getImplementationVersion=lambda: module)
+        self.sparkContext = self.context("local[2]")
+
+    def context(self, master: str, **more: Any) -> Any:
+        """Return a context of this session."""
+        hadoop = SimpleNamespace(get=lambda name, default: self.place)
+        return SimpleNamespace(master=master, _jsc=SimpleNamespace(hadoopConfiguration=lambda: hadoop), **more)
 
     def set(self, name: str, value: str) -> None:
         self.settings[name] = value
@@ -122,12 +130,37 @@ def test_spark_asks_the_server_of_the_environment(monkeypatch: pytest.MonkeyPatc
     assert "spark.hadoop.fs.s3a.endpoint" not in objects.settings("s3a://b/h")
 
 
-def test_paths_without_a_scheme_are_of_this_machine_beside_an_hdfs() -> None:
-    """The files of Hadoop's settings name the HDFS for them, and Spark reads these files."""
-    found = objects.settings("hdfs://name/h")
-    assert found["spark.hadoop.fs.defaultFS"] == "file:///"
-    assert not [name for name in found if "s3a" in name]
+def test_an_hdfs_needs_no_settings_of_object_stores() -> None:
+    assert not [name for name in objects.settings("hdfs://name/h") if "s3a" in name]
     assert not objects.needs_jars("hdfs://name/h")
+
+
+@pytest.mark.parametrize("data", [None, "hdfs://name/h"])
+def test_paths_without_a_scheme_are_of_this_machine(monkeypatch: pytest.MonkeyPatch, data: str | None) -> None:
+    """The files of Hadoop's settings often name an HDFS for them. Spark reads these files, and would write there."""
+    name = "spark.hadoop.fs.defaultFS"
+    for master in ("local[4]", "spark://a:7077"):
+        assert started(monkeypatch, master, data=data)[name] == "file:///"
+    assert name not in started(monkeypatch, "yarn", data=data), "Spark itself needs the HDFS there"
+    assert name not in started(monkeypatch, "local[4]", data=data, submitted={name: "hdfs://name"})
+
+
+def test_a_session_whose_paths_are_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the user's, whose own paths may be there: Falkirk does not change what they mean."""
+    active: Any = FakeSession(WELL)
+    active.place = "hdfs://name:8020"
+    assert lacks(active) == {"spark.hadoop.fs.defaultFS": ("file:///", "hdfs://name:8020")}
+    active._there[objects.FILE_SYSTEM] = True
+    active.sparkContext = active.context("yarn")
+    assert missing_settings(active, "s3a://shop/home") == (), "executors write the files of this home by whole paths"
+    assert len(missing_settings(active, "hdfs://name/h")) == 1
+    context = active.context("local[2]", getConf=lambda: SimpleNamespace(get=lambda name: None))
+    changed = dict[str, str]()
+    context._jsc.hadoopConfiguration().set = changed.__setitem__
+    active.sparkContext = context
+    there_is(active, monkeypatch)
+    assert outcome(lambda: spark_session("application", data="hdfs://name/h")) == "SESSION_SETTINGS_MISSING"
+    assert "fs.defaultFS" not in changed
 
 
 def there_is(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +215,7 @@ def started(
     builder.config = lambda name, value: built.update({name: value}) or builder  # type: ignore[func-returns-value]
     made: Any = FakeSession(WELL)
     now = lambda name: {**(submitted or {}), **built}.get(name)  # noqa: E731
-    made.sparkContext = SimpleNamespace(master=master, getConf=lambda: SimpleNamespace(get=now))
+    made.sparkContext = made.context(master, getConf=lambda: SimpleNamespace(get=now))
 
     def start() -> Any:
         (environment if environment is not None else {}).update(os.environ)
