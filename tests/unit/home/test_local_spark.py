@@ -34,6 +34,7 @@ class FakeSession:
     """A session with the given settings, with or without the Kafka connector and a Java module on its class path.
 
     Args: module: the key of the module, or None. Attributes: environment: of the JVM. place: of paths without a scheme.
+        hadoop: what was set in Hadoop's configuration. sources: where its other settings come from.
     """
 
     environment: Mapping[str, str] = {}
@@ -51,11 +52,14 @@ class FakeSession:
         self._there = {local_spark._CONNECTOR: connector, local_spark._MODULE: module is not None}
         self._there[objects.FILE_SYSTEM] = False
         self._package = SimpleNamespace(getImplementationVersion=lambda: module)
+        self.hadoop, self.sources = dict[str, str](), dict[str, list[str]]()
         self.sparkContext = self.context("local[2]")
 
     def context(self, master: str, **more: Any) -> Any:
         """Return a context of this session."""
-        hadoop = SimpleNamespace(get=lambda name, default: self.place)
+        hadoop = SimpleNamespace(
+            get=lambda name, default: self.place, set=self.hadoop.__setitem__, getPropertySources=self.sources.get
+        )
         return SimpleNamespace(master=master, _jsc=SimpleNamespace(hadoopConfiguration=lambda: hadoop), **more)
 
     def set(self, name: str, value: str) -> None:
@@ -154,13 +158,23 @@ def test_a_session_whose_paths_are_elsewhere_is_refused(monkeypatch: pytest.Monk
     active.sparkContext = active.context("yarn")
     assert missing_settings(active, "s3a://shop/home") == (), "executors write the files of this home by whole paths"
     assert len(missing_settings(active, "hdfs://name/h")) == 1
-    context = active.context("local[2]", getConf=lambda: SimpleNamespace(get=lambda name: None))
-    changed = dict[str, str]()
-    context._jsc.hadoopConfiguration().set = changed.__setitem__
-    active.sparkContext = context
+    active.sparkContext = active.context("local[2]", getConf=lambda: SimpleNamespace(get=lambda name: None))
     there_is(active, monkeypatch)
     assert outcome(lambda: spark_session("application", data="hdfs://name/h")) == "SESSION_SETTINGS_MISSING"
-    assert "fs.defaultFS" not in changed
+    assert "fs.defaultFS" not in active.hadoop
+
+
+def test_what_the_users_files_of_hadoop_say_about_their_object_store_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise their own reads would ask another server, or with other credentials, once an application has started."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://objects:9000")
+    active: Any = FakeSession(WELL)
+    mine = "fs.s3a.aws.credentials.provider"
+    active.sources = {mine: ["core-default.xml", "core-site.xml"], "fs.s3a.endpoint": ["core-default.xml"]}
+    asked = lambda name: "5" if name == "spark.hadoop.fs.s3a.retry.limit" else None  # noqa: E731
+    active.sparkContext = active.context("local[2]", getConf=lambda: SimpleNamespace(get=asked))
+    objects.prepare_session(active, "s3a://shop/home")
+    assert active.hadoop["fs.s3a.endpoint"] == "http://objects:9000"
+    assert {mine, "fs.s3a.retry.limit"}.isdisjoint(active.hadoop)
 
 
 def there_is(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
