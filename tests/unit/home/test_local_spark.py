@@ -24,10 +24,10 @@ from falkirk.spark_setup.spark import ESSENTIAL, kafka_options, missing_settings
 from tests.support import outcome
 
 WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
-#: A setting whose default is the needed value.
-SPECULATION = "spark.speculation"
+#: Settings whose default is the needed value.
+SPECULATION, TIMES = "spark.speculation", "spark.sql.legacy.timeParserPolicy"
 TRUSTING = {"spark.ssl.rpc.enabled": "true", "spark.ssl.trustStore": "/etc/trusted.jks"}
-NAMED = [name for name in ESSENTIAL if name != SPECULATION]
+NAMED = [name for name in ESSENTIAL if name not in (SPECULATION, TIMES)]
 
 
 class FakeSession:
@@ -90,6 +90,13 @@ def test_a_session_with_everything_lacks_nothing() -> None:
 def test_speculation_is_refused_and_need_not_be_switched_off() -> None:
     assert lacks(FakeSession(WELL | {SPECULATION: "true"})) == {SPECULATION: ("false", "true")}
     assert lacks(FakeSession({name: WELL[name] for name in NAMED})) == {}
+
+
+@pytest.mark.parametrize("policy", ["LEGACY", "EXCEPTION"])
+def test_a_session_that_reads_times_in_another_way_is_refused(policy: str) -> None:
+    """Files of settings on clusters often have LEGACY. A session of Falkirk's own does not take it from there."""
+    assert lacks(FakeSession(WELL | {TIMES: policy})) == {TIMES: ("CORRECTED", policy)}
+    assert session_settings(buffer_timeout="1 ms", state_partitions=2)[TIMES] == "CORRECTED"
 
 
 @pytest.mark.parametrize("name", NAMED)
