@@ -39,16 +39,17 @@ _CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 #: A class of Falkirk's Java module.
 _MODULE = "org.falkirk.Header"
 
-_TIMES = "spark.sql.legacy.timeParserPolicy"
+#: The setting with the way in which Spark reads times.
+TIME_PARSER = "spark.sql.legacy.timeParserPolicy"
 #: Settings without which an active session can't run a live region, each with the reason.
 ESSENTIAL = {
     "spark.sql.streaming.stateStore.providerClass": (_STATE, "Real-time Mode keeps state in RocksDB"),
     "spark.sql.streaming.stateStore.checkpointFormatVersion": ("2", "a checkpoint must be restorable exactly"),
     "spark.speculation": ("false", "a second attempt of a task that writes ends its query"),
-    _TIMES: ("CORRECTED", "LEGACY reads other times than were written, and with EXCEPTION a wrong date ends a query"),
+    TIME_PARSER: ("CORRECTED", "LEGACY reads other times than were written, and with EXCEPTION a wrong date ends a query"),
 }
 #: Settings whose default is the needed value.
-_WELL_BY_DEFAULT = {"spark.speculation": "false", _TIMES: "CORRECTED"}
+_WELL_BY_DEFAULT = {"spark.speculation": "false", TIME_PARSER: "CORRECTED"}
 #: The number of batches for which Spark keeps restorable states. A live region sets it for its query.
 RETAIN = "spark.sql.streaming.minBatchesToRetain"
 #: The number of batches without a history: after a failure, a query restores at most a few batches back.
@@ -253,7 +254,7 @@ def session_settings(*, buffer_timeout: Duration, state_partitions: int) -> dict
     wait_ms = max(1, round(duration_s(buffer_timeout) * 1000))
     return {
         **{name: value for name, (value, _) in ESSENTIAL.items() if name not in _WELL_BY_DEFAULT},
-        _TIMES: ESSENTIAL[_TIMES][0],
+        TIME_PARSER: ESSENTIAL[TIME_PARSER][0],
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": str(wait_ms),
         "spark.sql.shuffle.partitions": str(state_partitions),

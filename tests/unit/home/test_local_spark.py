@@ -19,6 +19,7 @@ from falkirk.spark_setup import spark as local_spark
 from falkirk.spark_setup.java import find_java
 from falkirk.spark_setup.java_options import AVRO_LIMITS, PINNED, QUICK_COMPILER
 from falkirk.spark_setup.jvm import unseen
+from falkirk.spark_setup.observing import observing
 from falkirk.spark_setup.secure import PROTECTION
 from falkirk.spark_setup.spark import ESSENTIAL, kafka_options, missing_settings, session_settings, spark_session
 from tests.support import outcome
@@ -97,6 +98,19 @@ def test_a_session_that_reads_times_in_another_way_is_refused(policy: str) -> No
     """Files of settings on clusters often have LEGACY. A session of Falkirk's own does not take it from there."""
     assert lacks(FakeSession(WELL | {TIMES: policy})) == {TIMES: ("CORRECTED", policy)}
     assert session_settings(buffer_timeout="1 ms", state_partitions=2)[TIMES] == "CORRECTED"
+
+
+def test_batches_read_times_as_the_session_does() -> None:
+    """A session of the user's may have been corrected, while new ones have what the files of settings say."""
+
+    def session(policy: str) -> Any:
+        settings = {TIMES: policy}
+        conf = SimpleNamespace(get=lambda name: settings.get(name, ""), set=settings.__setitem__)
+        return SimpleNamespace(conf=conf, sparkContext=SimpleNamespace(master="local[2]"))
+
+    mine = session("CORRECTED")
+    mine.newSession = lambda: session("LEGACY")
+    assert observing(mine).conf.get(TIMES) == "CORRECTED"
 
 
 @pytest.mark.parametrize("name", NAMED)
