@@ -97,7 +97,7 @@ class WebHdfs:
         return exchange, f"{place.path}?{place.query}"
 
     def _shun(self, datanode: str) -> None:
-        """Avoid a datanode for a while. Namenodes know one by its IP address; they ignore its name and its HTTP port."""
+        """Avoid a datanode for a while. Namenodes know one by its IP address, not by its name or its HTTP port."""
         host = datanode.rpartition(":")[0]
         with suppress(OSError):  # the name has no address any more
             host = socket.gethostbyname(host)

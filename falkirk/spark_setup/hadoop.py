@@ -12,6 +12,8 @@ from typing import Any, cast
 from py4j.java_gateway import JavaClass
 from pyspark.sql import SparkSession
 
+from falkirk.spark_setup import exposure, objects
+
 #: The masters whose applications need YARN's settings begin with it.
 _YARN = "yarn"
 #: Hadoop's setting with the file system of paths without a scheme, and its default: that of each machine.
@@ -28,16 +30,28 @@ def forget_defaults(session: SparkSession) -> None:
         module.forget(context._jsc.hadoopConfiguration(), (context.master or "").startswith(_YARN))
 
 
-def local_paths(master: str) -> dict[str, str]:
-    """Return the setting with which paths without a scheme are those of a machine.
+def local_paths(master: str, data: str | None) -> dict[str, str]:
+    """Return the setting with which paths without a scheme are those of a machine, if Falkirk uses such paths.
 
     On YARN there is none: Spark itself puts files into the HDFS by such paths. The user has to decide.
+
+    Args: data: the address of the home's data, if they are elsewhere.
     """
-    return {} if master.startswith(_YARN) else {f"spark.hadoop.{_DEFAULT_PLACE}": _MACHINE}
+    is_needed = _has_local_paths(master, data) and not master.startswith(_YARN)
+    return {f"spark.hadoop.{_DEFAULT_PLACE}": _MACHINE} if is_needed else {}
 
 
-def other_place(session: SparkSession) -> tuple[str, str, str] | None:
-    """Return where paths without a scheme are, if not on a machine: the setting, its right value, and the present one.
+def other_place(session: SparkSession, data: str | None) -> tuple[str, str, str] | None:
+    """Return where paths without a scheme are, if Falkirk uses such paths and they are not on a machine.
+
+    Returns: the setting, its right value, and the present one. Args: as of `local_paths`.
     """
-    found = str(cast(Any, session.sparkContext)._jsc.hadoopConfiguration().get(_DEFAULT_PLACE, _MACHINE))
-    return None if found.startswith("file:") else (f"spark.hadoop.{_DEFAULT_PLACE}", _MACHINE, found)
+    context = cast(Any, session.sparkContext)
+    found = str(context._jsc.hadoopConfiguration().get(_DEFAULT_PLACE, _MACHINE))
+    is_right = found.startswith("file:") or not _has_local_paths(context.master or "", data)
+    return None if is_right else (f"spark.hadoop.{_DEFAULT_PLACE}", _MACHINE, found)
+
+
+def _has_local_paths(master: str, data: str | None) -> bool:
+    """Return whether Spark gets paths of a machine. On a cluster, executors write into an object store by addresses."""
+    return exposure.is_local(master) or not objects.needs_jars(data)

@@ -46,7 +46,7 @@ ESSENTIAL = {
     "spark.sql.streaming.stateStore.providerClass": (_STATE, "Real-time Mode keeps state in RocksDB"),
     "spark.sql.streaming.stateStore.checkpointFormatVersion": ("2", "a checkpoint must be restorable exactly"),
     "spark.speculation": ("false", "a second attempt of a task that writes ends its query"),
-    TIME_PARSER: ("CORRECTED", "LEGACY reads other times than were written, and with EXCEPTION a wrong date ends a query"),
+    TIME_PARSER: ("CORRECTED", "LEGACY reads other times than were written, and EXCEPTION ends a query"),
 }
 #: Settings whose default is the needed value.
 _WELL_BY_DEFAULT = {"spark.speculation": "false", TIME_PARSER: "CORRECTED"}
@@ -158,7 +158,7 @@ def spark_session(
                 wanted[_JAVA_OPTIONS] = f"{wanted.get(_JAVA_OPTIONS, '')} {QUICK_COMPILER}"
         given = _submitted_with() if submitted else {}
         chosen = given.get("spark.master", master)
-        context = _CONTEXT_SETTINGS | exposure.context_settings(chosen) | hadoop.local_paths(chosen)
+        context = _CONTEXT_SETTINGS | exposure.context_settings(chosen) | hadoop.local_paths(chosen, data)
         context |= {} if exposure.is_local(chosen) else _EXECUTOR_SETTINGS | _CLUSTER_SETTINGS
         context |= {} if data is None else objects.settings(data)
         wanted = {name: value for name, value in context.items() if name not in given} | wanted
@@ -329,7 +329,7 @@ def missing_settings(
             missing.append(
                 _missing_jars((module_jar(),), version, "the list must contain the Java module of this Falkirk")
             )
-    if (place := hadoop.other_place(active)) and not (objects.needs_jars(data) and writes_elsewhere(active)):
+    if place := hadoop.other_place(active, data):
         name, wanted, found = place
         missing.append(MissingSetting(name=name, wanted=wanted, found=found, reason="Falkirk's paths have no scheme"))
     if objects.needs_jars(data) and _class(active, objects.FILE_SYSTEM) is None:

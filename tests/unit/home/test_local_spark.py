@@ -167,7 +167,9 @@ def test_paths_without_a_scheme_are_of_this_machine(monkeypatch: pytest.MonkeyPa
     for master in ("local[4]", "spark://a:7077"):
         assert started(monkeypatch, master, data=data)[name] == "file:///"
     assert name not in started(monkeypatch, "yarn", data=data), "Spark itself needs the HDFS there"
-    assert name not in started(monkeypatch, "local[4]", data=data, submitted={name: "hdfs://name"})
+    monkeypatch.setattr(local_spark, "missing_settings", lambda active, data, secure: ())
+    found = [name in started(monkeypatch, master, data="s3a://shop/home") for master in ("local[4]", "spark://a:7077")]
+    assert found == [True, False], "on a cluster, executors write the files of this home by whole addresses"
 
 
 def test_a_session_whose_paths_are_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +188,7 @@ def test_a_session_whose_paths_are_elsewhere_is_refused(monkeypatch: pytest.Monk
 
 
 def test_what_the_users_files_of_hadoop_say_about_their_object_store_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise their own reads would ask another server, or with other credentials, once an application has started."""
+    """Otherwise their own reads would ask another server, or with other credentials, once an application starts."""
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://objects:9000")
     active: Any = FakeSession(WELL)
     mine = "fs.s3a.aws.credentials.provider"
