@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,7 +27,6 @@ from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.offsets import PartitionRange
 from falkirk.user_tools.commands.invalid_results import InvalidResults
 from falkirk.user_tools.commands.judge import LiveJudge
-from falkirk.user_tools.commands.judge_models import aggregate_model
 from falkirk.user_tools.commands.kept_state import live_state
 from falkirk.user_tools.commands.made_of import MadeOf
 from falkirk.user_tools.commands.origins import Origins
@@ -37,7 +35,7 @@ from falkirk.user_tools.commands.running import home_to_read
 from falkirk.user_tools.commands.spark_state import read_aggregates
 from falkirk.user_tools.commands.why import origin_tree
 from tests.integration.live import Wire
-from tests.support import outcome, wait_until
+from tests.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,9 +56,8 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
 
     @app.stream(fk.Lazy("3 seconds"))
     def counted(words: fk.Stream) -> fk.Stream:
-        return words.groupBy("word").agg(
-            F.count("*").alias("version"), F.sum(F.col("n") + 0).alias("total"), fk.latest_value("n")
-        )
+        totals = F.count("*").alias("version"), F.sum(F.col("n") + 0).alias("total")
+        return words.groupBy("word").agg(*totals, fk.latest_value("n"))
 
     app.sink("counts", counted, fk.Kafka(counts, key="word"))
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -107,9 +104,8 @@ def _see_the_state(region: RegionLogs, home: Home, records: TopicRecords, spark:
     }
     (only,) = live_state(region, home, read, ("a",), limit=100)[0].rows
     assert (only["word"], only["latest0"]) == ("a", by_word["a"][-1])
-    at = RecordPlace(
-        topic=region.source, partition=only["last input"]["partition"], offset=only["last input"]["offset"]
-    )  # fmt: skip
+    last = only["last input"]
+    at = RecordPlace(topic=region.source, partition=last["partition"], offset=last["offset"])
     assert records.one(at).content["word"] == "a"
 
 
@@ -279,26 +275,6 @@ def test_values_have_the_meaning_that_spark_gives_them(spark: "SparkSession", br
     with pytest.raises(fk.FalkirkError) as caught:
         judged()
     assert caught.value.condition == "TOPIC_UNSEEN"
-
-
-def test_an_argument_may_be_computed_and_other_calls_are_not_judged(spark: "SparkSession") -> None:
-    """Spark's text of a column, such as `*(n, price)`, is no SQL, and that of a call says little about it."""
-    data = spark.createDataFrame([("a", 1, 2.0), ("a", None, 3.0)], "k STRING, n INT, price DOUBLE")
-    sink: Any = SimpleNamespace(name="out", where=None)
-    judged = [
-        F.sum(F.col("n") * F.col("price")).alias("total"), "max(n + 1) AS more", F.count("n").alias("known"),
-        F.count("*").alias("all"), F.max(F.when(F.col("n") > 0, "yes")).alias("is_positive"),
-    ]  # fmt: skip
-    columns, model = aggregate_model(data, ("k",), judged, sink)
-    assert [tuple(row) for row in data.select(*columns).collect()] == [(2.0, 2, 1, "yes"), (None, None, None, None)]
-    assert {name: type(each).__name__ for name, each in model.aggregates.items()} == {
-        "total": "Sum", "more": "Max", "known": "Count", "all": "Count", "is_positive": "Max",
-    }  # fmt: skip
-    for other in (
-        "max(n) + min(n) AS y", "count(1) FILTER (WHERE n > 0) AS good", "count(n, price) AS both",
-        F.count_distinct("n").alias("kinds"), F.avg("n").alias("mean"), F.sum("n"),
-    ):  # fmt: skip
-        assert outcome(partial(aggregate_model, data, ("k",), [other], sink)) == "NOT_CHECKABLE", str(other)
 
 
 def test_an_order_that_json_does_not_have_is_not_judged(spark: "SparkSession", broker: Broker, tag: str) -> None:
