@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from falkirk.declare.application import Application
+from falkirk.declare.clusters import with_clusters
 from falkirk.errors import HomeError, LogError, StoreError
 from falkirk.errors.conditions.declare import BROKER_MISSING
 from falkirk.kafka_client.connection import Connection
@@ -41,7 +42,8 @@ def preview(
         app.name, master=master or "local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False,
         secure=secure,
     )  # fmt: skip
-    connection = Connection.of(kafka) if kafka else app.kafka
+    own = Connection.of(kafka) if kafka else app.kafka
+    connection = None if own is None else with_clusters(app, own)
     app = with_schemas(_with_topics(app, connection), home or app.home)
     planned = plan_application(app, session, _identity(home or app.home))
     known, unread = measurements_of(app, planned, home or app.home)
@@ -77,7 +79,7 @@ def _with_topics(app: Application, connection: Connection | None) -> Application
         if app.patterns:
             raise BROKER_MISSING.error(app=app.name)
         return app
-    return with_topics(app, lambda: Topics(connection, timeout_s=BROKER_WAIT_S).names(), connection)
+    return with_topics(app, lambda cluster: Topics(connection, timeout_s=BROKER_WAIT_S).names(cluster), connection)
 
 
 def measurements_of(app: Application, plan: Plan, home: Path) -> tuple[dict[str, Measurements], tuple[str, ...]]:

@@ -15,11 +15,12 @@ from falkirk.kafka_client.signing import Foreign, ForeignTally, SigningKey, Veri
 from falkirk.kafka_client.topics import Topics
 from falkirk.kafka_client.void import Void, late_behind
 from falkirk.platform.machine_time import MachineTime
+from falkirk.platform.parallel import Looks
 from falkirk.platform.traced import OFF, Recorder
 from falkirk.recovery.ownership.folder import Home
 from falkirk.spark_setup.spark import kafka_options
 from falkirk.steps.sources import reads
-from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets
+from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets, cluster_of
 from falkirk.theory.offsets import offsets_from_json, offsets_to_json
 
 log = logging.getLogger("falkirk")
@@ -65,6 +66,10 @@ class Storage:
             if not self.topics.expects(topic):
                 self.home.store.record_decision(TOPIC, topic, 0, {"id": identity})
                 self.topics.expect(topic, identity)
+
+    def oldest(self, topic: LogId) -> Offsets:
+        """Return the position of the oldest remaining record of an input, per partition."""
+        return self.topics.first_positions(topic)
 
     def void(self, topic: LogId) -> Void:
         """Return the void records of a topic.
@@ -173,6 +178,21 @@ class Context(Storage):
     writers: dict[str, Writers | None] = field(init=False, default_factory=dict)
     #: The topics whose last job failed: its tasks may still write.
     failed_writers: set[str] = field(init=False, default_factory=set)
+    #: The oldest positions of inputs on other clusters.
+    _looks: dict[LogId, Looks[Offsets]] = field(init=False, default_factory=dict)
+
+    def oldest(self, topic: LogId) -> Offsets:
+        """See Storage. For a topic of another cluster, return what the last look has found, or nothing.
+
+        The host asks at each turn, and must not wait for a cluster on which only some processors depend. If a position
+        is not known, a checkpoint may count as restorable though its input has expired. Whoever reads that input
+        notices it.
+        """
+        if not cluster_of(topic):
+            return super().oldest(topic)
+        looks = self._looks.setdefault(topic, Looks({}))
+        looks.begin(lambda: self.topics.first_positions(topic))
+        return looks.found
 
     def records(
         self, session: SparkSession, topic: LogId, first: Offsets, last: Offsets, *, reader: str, headers: bool
@@ -184,7 +204,7 @@ class Context(Storage):
         begin = {partition: first.get(partition, 0) for partition in last}
         more = self._consumers(reader)
         return reads.spark_records(
-            session, self.kafka_options(), topic, first=begin, last=last, headers=headers, more=more
+            session, self.kafka_options(topic), topic, first=begin, last=last, headers=headers, more=more
         )
 
     def records_of_jobs(
@@ -197,7 +217,7 @@ class Context(Storage):
         nowhere = dict.fromkeys(sorted(partitions), 0)
         more = {**self._consumers(reader), "offsetsOfJob": "true"}
         return reads.spark_records(
-            session, self.kafka_options(), topic, first=nowhere, last=nowhere, headers=headers, more=more
+            session, self.kafka_options(topic), topic, first=nowhere, last=nowhere, headers=headers, more=more
         )
 
     def _consumers(self, reader: str) -> dict[str, str]:
@@ -210,6 +230,9 @@ class Context(Storage):
             "kafka.fetch.max.wait.ms": "1",
         }
 
-    def kafka_options(self) -> dict[str, str]:
-        """Return the options of Spark's Kafka source and sink. Raises: as `environment.spark.kafka_options`."""
-        return kafka_options(self.session, self.connection)
+    def kafka_options(self, topic: str = "") -> dict[str, str]:
+        """Return the options of Spark's Kafka source and sink. Args: topic: that is read, which decides the cluster.
+
+        Raises: as `environment.spark.kafka_options`. LogError: `CLUSTER_UNKNOWN`.
+        """
+        return kafka_options(self.session, self.connection.of_topic(topic)[0])

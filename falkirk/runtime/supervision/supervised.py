@@ -12,22 +12,25 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from falkirk.errors import FalkirkError, LogError, StoreError
+from falkirk.errors import FalkirkError, LogError, StoreError, is_away
 from falkirk.errors.location import SourceLocation
 from falkirk.platform.deadline import left_s
 from falkirk.recovery.protocol.ports import RegionPort
 from falkirk.runtime.spark.context import Context
 from falkirk.runtime.spark.dead_letters import DeadLetters
-from falkirk.runtime.spark.status import RegionStatus
+from falkirk.runtime.spark.status import AWAY_DETAIL, RegionStatus
 from falkirk.runtime.supervision.failures import Failures
 from falkirk.runtime.supervision.figures import Published
 from falkirk.runtime.supervision.measurements import UNKNOWN, Launch
 from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.ids import LogId, cluster_of
 
 log = logging.getLogger("falkirk")
 
 #: The end of a run with `--once` waits this long, in seconds, until the dead letters are counted.
 _COUNTED_S = 10.0
+#: Another cluster that has not answered within this time, in seconds, is away. Meanwhile the host waits.
+_ANSWER_S = 1.0
 #: Added to the detail of a processor, as long as its outputs were not compared with the home since the start.
 KEEPS = "until its outputs are compared with the home, the application deletes no old data"
 #: The detail in the status of a processor that waits for the trial of another one.
@@ -93,8 +96,27 @@ class Supervised(ABC):
         if (letters := self.letters) is not None:
             letters.close()
 
+    @property
+    @abstractmethod
+    def reads(self) -> tuple[LogId, ...]:
+        """The topics that it reads."""
+
+    def waits_for_cluster(self) -> bool:
+        """Return whether another cluster, from which it reads, does not answer. Its status then names this cluster."""
+        for topic in self.reads:
+            try:
+                if cluster_of(topic):
+                    self._context.topics.await_cluster(topic, _ANSWER_S)
+            except LogError as error:
+                if is_away(error):
+                    self.wait(f"{AWAY_DETAIL}cluster {cluster_of(topic)}: {error.message}")
+                    return True
+        return False
+
     def before_start(self) -> bool:
         """Return whether it may start now. Raises: FalkirkError: a start can't help."""
+        if self.waits_for_cluster():
+            return False
         if self._failures.waits(self.name):
             self.status.state, self.status.detail = "waiting", WAITS
             return False

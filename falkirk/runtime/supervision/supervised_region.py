@@ -28,7 +28,7 @@ from falkirk.runtime.supervision.measurements import RegionMeasurements
 from falkirk.runtime.supervision.recorded import checkpoint_span
 from falkirk.runtime.supervision.supervised import Supervised, Supervision
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.ids import Offset
+from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.times import TopicPartition
 
 log = logging.getLogger("falkirk")
@@ -80,6 +80,11 @@ class SupervisedRegion(Supervised):
     def letters(self) -> DeadLetters | None:
         """See Supervised."""
         return self.live.letters
+
+    @property
+    def reads(self) -> tuple[LogId, ...]:
+        """See Supervised."""
+        return tuple(source.topic.log for source in self.live.region.sources)
 
     def before_start(self) -> bool:
         """See Supervised."""

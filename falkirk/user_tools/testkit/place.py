@@ -18,7 +18,7 @@ from falkirk.recovery.ownership.identity import FORMAT
 from falkirk.runtime.spark.context import Context
 from falkirk.steps.batch.in_epoch import empty
 from falkirk.steps.sources.topics import kafka_schema
-from falkirk.theory.ids import LogId, Offset, Offsets
+from falkirk.theory.ids import LogId, Offset, Offsets, topic_name
 from falkirk.user_tools.testkit.world import MemoryRecord, World
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def kafka_rows(session: SparkSession, topic: LogId, records: Sequence[tuple[Offs
         return empty(session, schema)
     rows = [
         (
-            r.key, r.value, str(topic), 0, offset, datetime.fromtimestamp(r.timestamp_us / 1e6, UTC), 0,
+            r.key, r.value, topic_name(topic), 0, offset, datetime.fromtimestamp(r.timestamp_us / 1e6, UTC), 0,
             [*r.headers] or None,
         )
         for offset, r in records
