@@ -8,7 +8,7 @@ from falkirk.kafka_client.connection import Connection
 def with_clusters(app: Application, own: Connection) -> Connection:
     """Return the connection to the application's cluster, which also knows those of its sources.
 
-    Whoever reads a topic gets its cluster from this connection, by the id of the topic.
+    Code that reads a topic gets its cluster from this connection, by the id of the topic.
 
     Raises: DefinitionError: `CLUSTER_AMBIGUOUS`: two connections have one name.
     """

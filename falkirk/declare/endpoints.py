@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from falkirk.declare.keys import key_columns
+from falkirk.declare.keys import key_columns, key_text
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.declare.record_parts import RECORD_PARTS, avro_schema, names_parts
 from falkirk.declare.registry import Registry
@@ -65,8 +65,7 @@ class Kafka:
         registry: the schema registry whose ids are in the values, as a URL or a `Registry`. A source with Avro reads
             values of each registered schema as `schema` has them, by Avro's rules; a sink registers `schema`. Without
             `schema`, the subject's newest one is used. A source with JSON only removes the prefix.
-        kafka: the cluster of a source, as an address or a `Connection`; None: the application's own. There, Falkirk
-            only reads. A sink on another cluster is an `EpochTopic`.
+        kafka: the cluster of a source, as an address or a `Connection`; None: the application's own. Not for sinks.
 
     Attributes: topic: the id of the topic, which for another cluster is ``name@cluster``. name: its name there.
     """
@@ -121,14 +120,11 @@ class Kafka:
             if value not in choices:
                 known = ", ".join(choices)
                 raise OPTION_UNKNOWN_CHOICE.error(where=self.where, option=name, value=value, known=known)
-
         if self.key is not None and not (self.keys and all(isinstance(k, str) and k for k in self.keys)):
             raise KEY_INVALID.error(where=self.where, key=self.key)
-
         if not names_parts(self.metadata):
             known = ", ".join(RECORD_PARTS)
             raise OPTION_UNKNOWN_METADATA.error(where=self.where, value=self.metadata, known=known)
-
         object.__setattr__(self, "registry", Registry.of(self.registry, self.format, self.where))
         if self.format == "avro" and (self.schema or not self.registry):
             object.__setattr__(self, "schema", avro_schema(self.schema, self.topic, self.where))
@@ -201,7 +197,7 @@ class Kafka:
         schema = self.schema if self.format == "avro" or self.registry else None
         digest = "" if schema is None else f" with schema {sha256(schema.encode()).hexdigest()[:16]}"
         digest += " and the ids of a registry" if self.registry else ""
-        return f"{'avro' if self.format == 'avro' else 'json'}{digest}, {_key(self.keys)}"
+        return f"{'avro' if self.format == 'avro' else 'json'}{digest}, {key_text(self.keys)}"
 
     @property
     def ddl(self) -> str:
@@ -257,7 +253,7 @@ class Sql:
     @property
     def written_as(self) -> str:
         """The form of rows."""
-        return _key(self.keys)
+        return key_text(self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +398,3 @@ class EpochTopic:
 
 
 Endpoint = Kafka | EpochTopic | Sql | Files | Delta | Iceberg | Console | OwnSink
-
-
-def _key(columns: tuple[str, ...]) -> str:
-    return f"key {', '.join(columns)}" if columns else "no key"

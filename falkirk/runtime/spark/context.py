@@ -185,8 +185,8 @@ class Context(Storage):
         """See Storage. For a topic of another cluster, return what the last look has found, or nothing.
 
         The host asks at each turn, and must not wait for a cluster on which only some processors depend. If a position
-        is not known, a checkpoint may count as restorable though its input has expired. Whoever reads that input
-        notices it.
+        is not known, a checkpoint may count as restorable though its input has expired. The read of that input then
+        fails.
         """
         if not cluster_of(topic):
             return super().oldest(topic)

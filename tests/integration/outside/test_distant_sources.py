@@ -131,7 +131,7 @@ def test_results_of_two_clusters(shop: Shop, own_broker: Broker, spark: "SparkSe
         shop.send(shop.here, 10)
         shop.await_all(query, "own")
         await_one(query, waits(query, "live", "both", "batch"), "the processors to wait")
-        for _ in range(3):  # the others go on, also once the query on the other cluster has ended
+        for _ in range(3):  # the others continue, also when the query of the other cluster has ended
             shop.send(shop.here, 10)
             shop.await_all(query, "own")
         local_broker.start(Path(own_broker.folder), java_options=local_broker.SHORT_RUN)
