@@ -22,6 +22,7 @@ from falkirk.platform import locks
 from falkirk.recovery.ownership.folder import attach_home
 from falkirk.recovery.ownership.identity import IDENTITY_FILE, identity_of
 from falkirk.spark_setup.spark import protection, spark_session
+from falkirk.theory.ids import cluster_of
 from falkirk.theory.objective import Measurements
 
 #: The assumed number of partitions of a topic whose broker is not known or does not answer.
@@ -132,6 +133,9 @@ def partitions_of(topics: Topics, names: Iterable[str], broker: str) -> tuple[di
         try:
             known[name] = topics.facts(name).partitions
         except LogError as error:
+            if error.condition == "BROKER_AWAY" and (cluster := cluster_of(name)):
+                notes.append(f"{cluster} does not answer, so {PARTITIONS_ASSUMED} partitions are assumed for {name}.")
+                continue
             if error.condition == "BROKER_AWAY":
                 rest = "each topic" if name == names[0] else "the other topics"
                 notes.append(f"{broker} does not answer, so {PARTITIONS_ASSUMED} partitions are assumed for {rest}.")
