@@ -202,7 +202,7 @@ class Context(Storage):
         Args: reader: the name of the batch that reads. headers: with the headers of the records.
         """
         begin = {partition: first.get(partition, 0) for partition in last}
-        more = self._consumers(reader)
+        more = self._consumers(reader, topic)
         return reads.spark_records(
             session, self.kafka_options(topic), topic, first=begin, last=last, headers=headers, more=more
         )
@@ -215,16 +215,18 @@ class Context(Storage):
         Args: partitions: those that it reads. Others: as of `records`.
         """
         nowhere = dict.fromkeys(sorted(partitions), 0)
-        more = {**self._consumers(reader), "offsetsOfJob": "true"}
+        more = {**self._consumers(reader, topic), "offsetsOfJob": "true"}
         return reads.spark_records(
             session, self.kafka_options(topic), topic, first=nowhere, last=nowhere, headers=headers, more=more
         )
 
-    def _consumers(self, reader: str) -> dict[str, str]:
+    def _consumers(self, reader: str, topic: LogId) -> dict[str, str]:
+        cluster = cluster_of(topic)
         return {
             # Spark pools consumers by the name of their group, and by default invents a name for each query. Then each
-            # epoch would open new consumers. Nothing is committed in this group.
-            "kafka.group.id": f"falkirk-{self.home.identity}-{reader}",
+            # epoch would open new consumers. Nothing is committed in this group. Spark compares the topic and the
+            # partition as well, but not the cluster.
+            "kafka.group.id": f"falkirk-{self.home.identity}-{reader}{'@' if cluster else ''}{cluster}",
             # After each fetch Spark asks for the end of the partition, on the connection on which the consumer has
             # already asked for the next records. If there are none, that would take half a second.
             "kafka.fetch.max.wait.ms": "1",
