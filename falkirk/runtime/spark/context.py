@@ -8,6 +8,7 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 
+from falkirk.errors import LogError, is_away
 from falkirk.errors.conditions.spark import FOREIGN_WRITER
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.internal import internal_topic
@@ -25,6 +26,8 @@ from falkirk.theory.offsets import offsets_from_json, offsets_to_json
 
 log = logging.getLogger("falkirk")
 
+#: Another cluster that has not answered within this time, in seconds, is away.
+_ANSWER_S = 1.0
 #: The kind of decision that holds Kafka's id of the topic with this name.
 TOPIC = "topic"
 #: The kind of decision that holds the positions from which all records of this home in a topic are signed.
@@ -178,8 +181,9 @@ class Context(Storage):
     writers: dict[str, Writers | None] = field(init=False, default_factory=dict)
     #: The topics whose last job failed: its tasks may still write.
     failed_writers: set[str] = field(init=False, default_factory=set)
-    #: The oldest positions of inputs on other clusters.
-    _looks: dict[LogId, Looks[Offsets]] = field(init=False, default_factory=dict)
+    #: The oldest positions of inputs on other clusters, and why each of these clusters did not answer, if so.
+    _oldest: dict[LogId, Looks[Offsets]] = field(init=False, default_factory=dict)
+    _away: dict[str, Looks[LogError | None]] = field(init=False, default_factory=dict)
 
     def oldest(self, topic: LogId) -> Offsets:
         """See Storage. For a topic of another cluster, return what the last look has found, or nothing.
@@ -190,9 +194,25 @@ class Context(Storage):
         """
         if not cluster_of(topic):
             return super().oldest(topic)
-        looks = self._looks.setdefault(topic, Looks({}))
+        looks = self._oldest.setdefault(topic, Looks({}))
         looks.begin(lambda: self.topics.first_positions(topic))
         return looks.found
+
+    def away(self, topic: LogId) -> LogError | None:
+        """Return why the cluster of a topic, another one, did not answer at the last look; None: it did, or nobody
+        has looked. This begins the next look.
+        """
+        looks = self._away.setdefault(cluster_of(topic), Looks(None))
+        looks.begin(lambda: self.ask(topic))
+        return looks.found
+
+    def ask(self, topic: LogId) -> LogError | None:
+        """Return why the cluster of a topic does not answer now, or None."""
+        try:
+            self.topics.await_cluster(topic, _ANSWER_S)
+        except LogError as error:
+            return error if is_away(error) else None
+        return None
 
     def records(
         self, session: SparkSession, topic: LogId, first: Offsets, last: Offsets, *, reader: str, headers: bool

@@ -187,7 +187,7 @@ class Host:
 
     def _may_start(self, name: str) -> bool:
         waits = name in self._regions and self._regions[name].waits_for_views()
-        return not waits and not self._failures.waits(name) and not self._units[name].waits_for_cluster()
+        return not waits and not self._failures.waits(name) and not self._units[name].waits_for_cluster(ask=True)
 
     def flush(self, timeout_s: float) -> bool:
         """Flush the producers of stopped regions; return whether no process holds unsent records any more."""
@@ -244,7 +244,7 @@ class Host:
             try:
                 error = unit.poll()
             except LogError as away:
-                if not (is_away(away) and unit.waits_for_cluster()):
+                if not (is_away(away) and unit.waits_for_cluster(ask=True)):
                     raise
                 continue  # the others can work
             if error is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from falkirk.errors import FalkirkError, LogError, StoreError, is_away
+from falkirk.errors import FalkirkError, LogError, StoreError
 from falkirk.errors.location import SourceLocation
 from falkirk.platform.deadline import left_s
 from falkirk.recovery.protocol.ports import RegionPort
@@ -29,8 +29,6 @@ log = logging.getLogger("falkirk")
 
 #: The end of a run with `--once` waits this long, in seconds, until the dead letters are counted.
 _COUNTED_S = 10.0
-#: Another cluster that has not answered within this time, in seconds, is away. Meanwhile the host waits.
-_ANSWER_S = 1.0
 #: Added to the detail of a processor, as long as its outputs were not compared with the home since the start.
 KEEPS = "until its outputs are compared with the home, the application deletes no old data"
 #: The detail in the status of a processor that waits for the trial of another one.
@@ -101,21 +99,21 @@ class Supervised(ABC):
     def reads(self) -> tuple[LogId, ...]:
         """The topics that it reads."""
 
-    def waits_for_cluster(self) -> bool:
-        """Return whether another cluster, from which it reads, does not answer. Its status then names this cluster."""
-        for topic in self.reads:
-            try:
-                if cluster_of(topic):
-                    self._context.topics.await_cluster(topic, _ANSWER_S)
-            except LogError as error:
-                if is_away(error):
-                    self.wait(f"{AWAY_DETAIL}cluster {cluster_of(topic)}: {error.message}")
-                    return True
+    def waits_for_cluster(self, *, ask: bool = False) -> bool:
+        """Return whether another cluster, from which it reads, did not answer at the last look, or does not answer now.
+
+        Its status then names this cluster. Args: ask: do not rely on the last look.
+        """
+        for topic in filter(cluster_of, self.reads):
+            error = self._context.away(topic) or (self._context.ask(topic) if ask else None)
+            if error is not None:
+                self.wait(f"{AWAY_DETAIL}cluster {cluster_of(topic)}: {error.message}")
+                return True
         return False
 
     def before_start(self) -> bool:
         """Return whether it may start now. Raises: FalkirkError: a start can't help."""
-        if self.waits_for_cluster():
+        if self.waits_for_cluster(ask=True):
             return False
         if self._failures.waits(self.name):
             self.status.state, self.status.detail = "waiting", WAITS

@@ -115,7 +115,7 @@ class SupervisedRegion(Supervised):
     def poll(self) -> FalkirkError | None:
         """See Supervised."""
         live, status = self.live, self.status
-        if live.query is None:
+        if live.query is None or self.waits_for_cluster():
             return None
         if (error := live.failure()) is not None:
             return self._end(error)
