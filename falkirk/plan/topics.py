@@ -138,12 +138,11 @@ def refuse_shared_on_same_cluster(plan: Plan, topics: Topics) -> None:
     for region in plan.regions:
         used |= {(region.released_to or region.output).topic, region.dead_letter_topic}
     for sink in [sink for batch in plan.batches for sink in batch.sinks]:
-        for topic in sorted(
-            t for t in used if t is not None and names_cluster(sink.to) and topic_name(t) == sink.to.topic
-        ):
-            there = Topics(sink.to.cluster, timeout_s=_CLUSTER_S)
-            if _are_one(there, sink.to.topic, topics, topic):
-                raise TOPIC_SHARED_CLUSTER.error(where=sink.where, topic=sink.to.address, sink=sink.name)
+        if not names_cluster(to := sink.to):
+            continue
+        for topic in sorted(t for t in used if t is not None and topic_name(t) == to.topic):
+            if _are_one(Topics(to.cluster, timeout_s=_CLUSTER_S), to.topic, topics, topic):
+                raise TOPIC_SHARED_CLUSTER.error(where=sink.where, topic=to.address, sink=sink.name)
     for each in sources:
         if each.cluster and each.name in used and _are_one(topics, each.topic, topics, each.name):
             raise TOPIC_SHARED_BY_SOURCE.error(where=each.where, topic=each.name, cluster=each.cluster)

@@ -74,6 +74,10 @@ class KitContext(Context):
     def __post_init__(self) -> None:
         object.__setattr__(self, "topics", cast("Topics", MemoryTopics(self.world)))
 
+    def oldest(self, topic: LogId) -> Offsets:
+        """See Context. No cluster is away."""
+        return self.topics.first_positions(topic)
+
     def records(
         self, session: SparkSession, topic: LogId, first: Offsets, last: Offsets, *, reader: str, headers: bool
     ) -> DataFrame:

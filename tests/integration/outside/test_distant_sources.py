@@ -3,7 +3,6 @@
 A topic of the same name is on both clusters. Falkirk only reads on the other one."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
 
-import falkirk as fk
 from falkirk.cli import main
-from falkirk.declare.load import load_application
+from falkirk.declare.load import broker_of, load_application
 from falkirk.errors import LogError
-from falkirk.runtime.supervision.query import Query
+from falkirk.runtime.supervision.query import Query, start_application
 from falkirk.spark_setup import broker as local_broker
 from falkirk.spark_setup.broker import Broker
+from falkirk.user_tools.commands.judge_outputs import OutputsJudge
 from tests.integration.live import TIMEOUT_S, Wire, await_checkpoints, await_one
 from tests.support import wait_until
 
@@ -69,7 +68,7 @@ class Shop:
         self.sent: dict[Wire, list[int]] = {here: [], there: []}
 
     def start(self) -> Query:
-        return load_application(self.file).start(create_topics=True)
+        return start_application(load_application(self.file), kafka=None, create_topics=True)
 
     def send(self, at: Wire, number: int) -> None:
         """Send further orders, whose ids show the cluster."""
@@ -109,13 +108,10 @@ def shop(wire: Wire, own_broker: Broker, home: Path, tmp_path: Path, tag: str) -
     return Shop(file, wire, there)
 
 
-def details(query: Query) -> dict[str, str]:
-    return {unit.name: unit.detail for unit in query.status}
-
-
-def waits(query: Query, *names: str) -> Callable[[], bool]:
-    """Return a condition: these processors wait for the cluster, and their status names it."""
-    return lambda: all("127.0.0.1" in text for unit, text in details(query).items() if unit.split("-")[0] in names)
+def waiting(query: Query, cluster: str) -> set[str]:
+    """Return the processors that wait for a cluster, whose name or address their status shows."""
+    shown = {unit.name.removesuffix("-out"): unit.detail for unit in query.status}
+    return {name for name, text in shown.items() if "did not answer" in text and cluster in text}
 
 
 def test_results_of_two_clusters(shop: Shop, own_broker: Broker, spark: "SparkSession") -> None:
@@ -130,10 +126,11 @@ def test_results_of_two_clusters(shop: Shop, own_broker: Broker, spark: "SparkSe
         local_broker.stop(Path(own_broker.folder))
         shop.send(shop.here, 10)
         shop.await_all(query, "own")
-        await_one(query, waits(query, "live", "both", "batch"), "the processors to wait")
-        for _ in range(3):  # the others continue, also when the query of the other cluster has ended
-            shop.send(shop.here, 10)
-            shop.await_all(query, "own")
+        readers = {"live", "both", "batch"}
+        await_one(query, lambda: waiting(query, own_broker.bootstrap) == readers, "its readers to wait")
+        shop.send(shop.here, 10)
+        shop.await_all(query, "own")
+        assert waiting(query, own_broker.bootstrap) == readers
         local_broker.start(Path(own_broker.folder), java_options=local_broker.SHORT_RUN)
         shop.send(shop.there, 10)
         shop.await_all(query)
@@ -146,10 +143,17 @@ def test_results_of_two_clusters(shop: Shop, own_broker: Broker, spark: "SparkSe
     try:
         shop.send(shop.here, 10)
         shop.await_all(query)
-        places = {(each["topic"], each["offset"]) for each in shop.command("peek", f"{shop.orders}@east", "--json")}
-        assert {topic for topic, _ in places} == {f"{shop.orders}@east"}
+        found = shop.command("peek", f"{shop.orders}@east", "-n", "1", "--json")
+        assert all(json.loads(each["value"])["id"] >= 1000 for each in found), found
+        (result,) = shop.command("peek", shop.outputs["live"], "-n", "1", "--json")
+        why = shop.command("why", f"{shop.outputs['live']}/{result['partition']}@{result['offset']}", "--json")
+        assert f'"{shop.orders}@east"' in json.dumps(why)
     finally:
         query.stop()
+    app = load_application(shop.file)
+    with OutputsJudge(app, broker_of(app, None), home=None, memory_bytes=1 << 24, partial=False) as judge:
+        for what in judge.outputs(("live-out", "both-out", "batch-out")):
+            assert judge.judge(what).is_kept, what
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
     assert not admin.list_consumer_groups().result().valid
     assert {*shop.there.topics.names()} <= {shop.orders, "__consumer_offsets"}
@@ -158,6 +162,10 @@ def test_results_of_two_clusters(shop: Shop, own_broker: Broker, spark: "SparkSe
 def test_another_topic_of_this_name_is_refused(shop: Shop, spark: "SparkSession") -> None:
     query = shop.start()
     query.stop()
+    shop.there.widen(shop.orders, 3)
+    with pytest.raises(LogError) as changed:
+        shop.start()
+    assert (changed.value.condition, changed.value.parameters["topic"]) == ("PARTITIONS_CHANGED", f"{shop.orders}@east")
     shop.there.admin.delete_topics([shop.orders])[shop.orders].result()
     wait_until(lambda: not shop.there.topics.exists(shop.orders), TIMEOUT_S, "it to be deleted")
     shop.there.topic("orders")
@@ -165,4 +173,3 @@ def test_another_topic_of_this_name_is_refused(shop: Shop, spark: "SparkSession"
         shop.start()
     assert replaced.value.condition == "TOPIC_REPLACED"
     assert replaced.value.where == shop.there.bootstrap
-    assert isinstance(replaced.value, fk.FalkirkError)
