@@ -3,6 +3,9 @@
 A topic of the same name is on both clusters. Falkirk only reads on the other one."""
 
 import json
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +20,7 @@ from falkirk.runtime.supervision.query import Query, start_application
 from falkirk.spark_setup import broker as local_broker
 from falkirk.spark_setup.broker import Broker
 from falkirk.user_tools.commands.judge_outputs import OutputsJudge
-from tests.integration.live import TIMEOUT_S, Wire, await_checkpoints, await_one
+from tests.integration.live import TIMEOUT_S, Wire, await_checkpoints, await_one, fail_behind_a_checkpoint
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 FILE = """
 import falkirk as fk
 
-app = fk.App("distant", kafka={own!r}, home={home!r}, history=3)
+app = fk.App("distant", kafka={own!r}, home={home!r}, history=100)
 schema, east = "id INT NOT NULL", fk.Connection({east!r}, name="east")
 app.source("ours", fk.Kafka("orders-{tag}", schema=schema))
 app.source("theirs", fk.Kafka("orders-{tag}", schema=schema, kafka=east))
@@ -78,6 +81,11 @@ class Shop:
             at.send(self.orders, [{"id": i} for i in ids[partition::2]], partition)
         self.sent[at] += ids
 
+    def send_there(self, number: int) -> Callable[[], bool]:
+        """Send further orders to the other cluster. Returns: a condition: the live results are published."""
+        self.send(self.there, number)
+        return lambda: len(self.ids("live")) >= len(self.due("live"))
+
     def ids(self, name: str) -> list[int]:
         """Return the ids that a processor has published, sorted."""
         return sorted(row["id"] for row in self.here.rows(self.outputs[name]))
@@ -122,6 +130,7 @@ def test_results_of_two_clusters(shop: Shop, own_broker: Broker, spark: "SparkSe
         shop.there.send(shop.orders, [b"no order"])
         shop.await_all(query)
         await_checkpoints(query)
+        fail_behind_a_checkpoint(query, "live-out", partial(shop.send_there, 4))
 
         local_broker.stop(Path(own_broker.folder))
         shop.send(shop.here, 10)
@@ -137,26 +146,28 @@ def test_results_of_two_clusters(shop: Shop, own_broker: Broker, spark: "SparkSe
     finally:
         query.stop()
 
-    # Another process was killed here, as far as the home knows.
     shop.send(shop.there, 10)
     query = shop.start()
     try:
         shop.send(shop.here, 10)
         shop.await_all(query)
-        found = shop.command("peek", f"{shop.orders}@east", "-n", "1", "--json")
-        assert all(json.loads(each["value"])["id"] >= 1000 for each in found), found
+        peeked = shop.command("peek", f"{shop.orders}@east", "-n", "1", "--json")
+        assert all(json.loads(each["value"])["id"] >= 1000 for each in peeked), peeked
         (result,) = shop.command("peek", shop.outputs["live"], "-n", "1", "--json")
         why = shop.command("why", f"{shop.outputs['live']}/{result['partition']}@{result['offset']}", "--json")
         assert f'"{shop.orders}@east"' in json.dumps(why)
     finally:
         query.stop()
-    app = load_application(shop.file)
-    with OutputsJudge(app, broker_of(app, None), home=None, memory_bytes=1 << 24, partial=False) as judge:
-        for what in judge.outputs(("live-out", "both-out", "batch-out")):
-            assert judge.judge(what).is_kept, what
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
     assert not admin.list_consumer_groups().result().valid
     assert {*shop.there.topics.names()} <= {shop.orders, "__consumer_offsets"}
+    if "FALKIRK_STRIKES" not in os.environ:  # it takes 10 s of CPU time
+        return
+    app = load_application(shop.file)
+    with OutputsJudge(app, broker_of(app, None), home=None, memory_bytes=1 << 24, partial=False) as judge:
+        for what in judge.outputs(("live-out", "both-out", "batch-out")):
+            found = judge.judge(what)
+            assert found.is_kept, found.as_dict
 
 
 def test_another_topic_of_this_name_is_refused(shop: Shop, spark: "SparkSession") -> None:
