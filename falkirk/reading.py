@@ -93,4 +93,4 @@ def read(topic: Kafka, name: str | None = None) -> WritableStream:
     Args: topic: the topic to read; it needs a schema. name: the stream's name in messages; by default the topic's name.
     """
     as_topic(topic, caller())
-    return WritableStream(source_node(name or topic.topic, topic))
+    return WritableStream(source_node(name or topic.name, topic))

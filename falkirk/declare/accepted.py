@@ -7,6 +7,7 @@ from falkirk.declare.endpoints import Console, Endpoint, EpochTopic, Files, Kafk
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.declare.record_parts import json_schema
 from falkirk.declare.sink import Sink, as_own, is_sink
+from falkirk.errors.conditions.clusters import CLUSTER_MISPLACED
 from falkirk.errors.conditions.declare import (
     NOT_A_TOPIC,
     NOT_AN_ENDPOINT,
@@ -65,9 +66,11 @@ def as_topic(value: object, where: SourceLocation) -> Kafka:
 def as_output_topic(value: object, where: SourceLocation) -> Kafka:
     """Return `value` if it is one topic that results can be written to.
 
-    Raises: DefinitionError: `OPTION_UNKNOWN`, `SCHEMA_INVALID`; as `as_topic`.
+    Raises: DefinitionError: `CLUSTER_MISPLACED`, `OPTION_UNKNOWN`, `SCHEMA_INVALID`; as `as_topic`.
     """
     topic = as_topic(value, where)
+    if topic.kafka is not None:
+        raise CLUSTER_MISPLACED.error(where=where, topic=topic.name)
     if topic.record_columns:
         raise OPTION_UNKNOWN_METADATA_OF_SINK.error(where=where, topic=topic.topic)
     if topic.registry and topic.format == "json" and topic.schema:

@@ -152,7 +152,7 @@ class Application:
 
     def add_list(self, name: str, topics: Sequence[Kafka]) -> None:
         """Add a source for each topic that is read under `name`."""
-        self.lists[name] = tuple(part_of(name, topic.topic) for topic in topics)
+        self.lists[name] = tuple(part_of(name, topic.name) for topic in topics)
         self.sources |= {part: source_node(part, t) for part, t in zip(self.lists[name], topics, strict=True)}
 
     def stream(

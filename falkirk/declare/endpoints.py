@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from falkirk.declare.keys import key_columns
+from falkirk.declare.keys import key_columns, key_text
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.declare.record_parts import RECORD_PARTS, avro_schema, names_parts
 from falkirk.declare.registry import Registry
 from falkirk.declare.sink import OwnSink
+from falkirk.declare.topic_names import check_topic_name, topic_ids
 from falkirk.errors.conditions.declare import (
     DATABASE_UNKNOWN,
     KEY_INVALID,
@@ -28,12 +29,10 @@ from falkirk.errors.conditions.declare import (
     OPTION_UNKNOWN_METADATA,
     OPTION_UNKNOWN_ROWS,
     TABLE_NAME_INVALID,
-    TOPIC_NAME_INVALID,
-    TOPICS_INVALID,
 )
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.kafka_client.connection import Connection
-from falkirk.theory.ids import LogId
+from falkirk.theory.ids import LogId, topic_name
 
 Format = Literal["json", "text", "binary", "avro"]
 
@@ -66,6 +65,9 @@ class Kafka:
         registry: the schema registry whose ids are in the values, as a URL or a `Registry`. A source with Avro reads
             values of each registered schema as `schema` has them, by Avro's rules; a sink registers `schema`. Without
             `schema`, the subject's newest one is used. A source with JSON only removes the prefix.
+        kafka: the cluster of a source, as an address or a `Connection`; None: the application's own. Not for sinks.
+
+    Attributes: topic: the id of the topic, which for another cluster is ``name@cluster``. name: its name there.
     """
 
     #: A record may be too large for the topic.
@@ -82,7 +84,8 @@ class Kafka:
     metadata: str | Sequence[str] | Mapping[str, str] = ()
     where: SourceLocation = field(default_factory=caller, compare=False)
     registry: Registry | str | None = None
-    #: The names of a list, in its order; empty if there is one topic. `topic` is then no name of a topic.
+    kafka: Connection | str | None = field(default=None, kw_only=True)
+    #: The topics of a list, in its order; empty if there is one topic. `topic` is then no name of a topic.
     several: tuple[str, ...] = field(default=(), init=False)
     #: The pattern of names, if one was given. `topic` is then its text, and no name of a topic.
     pattern: re.Pattern[str] | None = field(default=None, init=False)
@@ -100,12 +103,16 @@ class Kafka:
             metadata: str | Sequence[str] | Mapping[str, str] = (),
             where: SourceLocation = ...,
             registry: Registry | str | None = None,
+            *,
+            kafka: Connection | str | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
+        if self.kafka is not None:
+            object.__setattr__(self, "kafka", Connection.of(self.kafka))
         self._take_topics(self.topic)
         if self.dead_letters is not None:
-            self._check_name(self.dead_letters)
+            check_topic_name(self.dead_letters, self.where)
         for name, value, choices in (
             ("format", self.format, ("json", "text", "binary", "avro")),
             ("starting", self.starting, ("earliest", "latest")),
@@ -113,14 +120,11 @@ class Kafka:
             if value not in choices:
                 known = ", ".join(choices)
                 raise OPTION_UNKNOWN_CHOICE.error(where=self.where, option=name, value=value, known=known)
-
         if self.key is not None and not (self.keys and all(isinstance(k, str) and k for k in self.keys)):
             raise KEY_INVALID.error(where=self.where, key=self.key)
-
         if not names_parts(self.metadata):
             known = ", ".join(RECORD_PARTS)
             raise OPTION_UNKNOWN_METADATA.error(where=self.where, value=self.metadata, known=known)
-
         object.__setattr__(self, "registry", Registry.of(self.registry, self.format, self.where))
         if self.format == "avro" and (self.schema or not self.registry):
             object.__setattr__(self, "schema", avro_schema(self.schema, self.topic, self.where))
@@ -130,15 +134,9 @@ class Kafka:
             object.__setattr__(self, "pattern", given)
             object.__setattr__(self, "topic", given.pattern)
             return
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            self._check_name(given)
-            return
-        for name in given:
-            self._check_name(name)
-        if not given or len(set(given)) < len(given):
-            raise TOPICS_INVALID.error(where=self.where, topics=list(given))
-        object.__setattr__(self, "several", tuple(given) if given[1:] else ())
-        object.__setattr__(self, "topic", ", ".join(given))
+        ids = topic_ids(given, self.cluster, self.where)
+        object.__setattr__(self, "several", ids if ids[1:] else ())
+        object.__setattr__(self, "topic", ", ".join(ids))
 
     @property
     def each(self) -> tuple[Self, ...]:
@@ -149,9 +147,15 @@ class Kafka:
         """Return the declaration of each of these topics alone."""
         return tuple(replace(self, topic=name) for name in names)
 
-    def _check_name(self, topic: object) -> None:
-        if not isinstance(topic, str) or not re.fullmatch("[A-Za-z0-9._-]{1,249}", topic) or topic in (".", ".."):
-            raise TOPIC_NAME_INVALID.error(where=self.where, topic=topic)
+    @property
+    def cluster(self) -> str:
+        """The cluster of the topic, as its id names it; empty: the application's own."""
+        return self.kafka.label if isinstance(self.kafka, Connection) else ""
+
+    @property
+    def name(self) -> str:
+        """The name of the topic on its cluster."""
+        return topic_name(self.topic)
 
     @property
     def log(self) -> LogId:
@@ -193,7 +197,7 @@ class Kafka:
         schema = self.schema if self.format == "avro" or self.registry else None
         digest = "" if schema is None else f" with schema {sha256(schema.encode()).hexdigest()[:16]}"
         digest += " and the ids of a registry" if self.registry else ""
-        return f"{'avro' if self.format == 'avro' else 'json'}{digest}, {_key(self.keys)}"
+        return f"{'avro' if self.format == 'avro' else 'json'}{digest}, {key_text(self.keys)}"
 
     @property
     def ddl(self) -> str:
@@ -249,7 +253,7 @@ class Sql:
     @property
     def written_as(self) -> str:
         """The form of rows."""
-        return _key(self.keys)
+        return key_text(self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +398,3 @@ class EpochTopic:
 
 
 Endpoint = Kafka | EpochTopic | Sql | Files | Delta | Iceberg | Console | OwnSink
-
-
-def _key(columns: tuple[str, ...]) -> str:
-    return f"key {', '.join(columns)}" if columns else "no key"

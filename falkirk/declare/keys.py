@@ -12,3 +12,8 @@ def key_columns(key: str | Sequence[str] | None) -> tuple[str, ...]:
     if key is None:
         return ()
     return (key,) if isinstance(key, str) else tuple(key)
+
+
+def key_text(columns: tuple[str, ...]) -> str:
+    """Return the key columns of a target as text, as a home records them."""
+    return f"key {', '.join(columns)}" if columns else "no key"

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from falkirk.declare.application import Application
+from falkirk.declare.clusters import with_clusters
 from falkirk.errors.conditions.declare import APPLICATION_MISSING, APPLICATIONS_SEVERAL, BROKER_MISSING, FILE_MISSING
 from falkirk.kafka_client.connection import Connection
 
@@ -34,13 +35,12 @@ def load_application(file: Path, *, leased: bool = False) -> Application:
     return apps[0]
 
 
-def broker_of(app: Application, kafka: str | None) -> Connection:
-    """Return the broker from the command line, or else the application's.
+def broker_of(app: Application, kafka: Connection | str | None) -> Connection:
+    """Return the connection to the broker from the command line, or else to the application's: see `with_clusters`.
 
-    Raises: DefinitionError: `BROKER_MISSING`.
+    Raises: DefinitionError: `BROKER_MISSING`; as `with_clusters`.
     """
-    if kafka is not None:
-        return Connection.of(kafka)
-    if app.kafka is None:
+    own = app.kafka if kafka is None else Connection.of(kafka)
+    if own is None:
         raise BROKER_MISSING.error(app=app.name)
-    return app.kafka
+    return with_clusters(app, own)

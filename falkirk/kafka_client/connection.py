@@ -6,6 +6,7 @@ a producer that is not idempotent). Secrets are stored so that nothing prints th
 """
 
 import base64
+import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,12 +15,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.clusters import CLUSTER_NAME_INVALID, CLUSTER_UNKNOWN
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.kafka_client.options import ALLOWED, refuse
 from falkirk.kafka_client.secret import Secret
+from falkirk.theory.ids import cluster_of, topic_name
 
 #: The DER form of PBES2's object identifier, 1.2.840.113549.1.5.13.
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")
+_CLUSTER_NAME = re.compile("[A-Za-z0-9._-]{1,64}")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -47,10 +51,13 @@ class Connection:
         key_location: PEM file with the client's private key (PKCS#8) and certificate chain, for mutual TLS.
         key_password: the password of an encrypted private key; ``"env:NAME"`` as above.
         extra: further client options by the Java client's names, from an allow-list.
+        name: of the cluster, where a source reads from it. Falkirk then calls its topics ``topic@name``, otherwise
+            ``topic@bootstrap``, and a home knows them by this. So with a name, the addresses may change.
 
-    Raises: DefinitionError: `BOOTSTRAP_INVALID`, `SECURITY_PROTOCOL_UNKNOWN`, `SASL_MECHANISM_UNKNOWN`,
-        `SECURITY_OPTION_MISSING`, `SECURITY_OPTION_UNUSED`, `TOKEN_URL_INVALID`, `SECRET_MISSING`, `FILE_UNREADABLE`,
-        `KEY_FILE_UNSUITABLE`, `OPTION_IS_OURS`, `CLIENT_OPTION_REFUSED`, `CLIENT_OPTION_INVALID`.
+    Raises: DefinitionError: `BOOTSTRAP_INVALID`, `CLUSTER_NAME_INVALID`, `SECURITY_PROTOCOL_UNKNOWN`,
+        `SASL_MECHANISM_UNKNOWN`, `SECURITY_OPTION_MISSING`, `SECURITY_OPTION_UNUSED`, `TOKEN_URL_INVALID`,
+        `SECRET_MISSING`, `FILE_UNREADABLE`, `KEY_FILE_UNSUITABLE`, `OPTION_IS_OURS`, `CLIENT_OPTION_REFUSED`,
+        `CLIENT_OPTION_INVALID`.
 
     Files must be at the same path on every machine that runs Spark tasks.
     """
@@ -66,7 +73,10 @@ class Connection:
     key_location: str | None = field(default=None, kw_only=True)
     key_password: Secret | str | None = field(default=None, kw_only=True)
     extra: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
+    name: str | None = field(default=None, kw_only=True)
     where: SourceLocation = field(default_factory=caller, kw_only=True, compare=False, repr=False)
+    #: The clusters of sources that are not on this one, by `label`: see `with_others`.
+    others: Mapping[str, "Connection"] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # This comes first, so that no later error can contain the plain text. The user's line may contain it too.
@@ -77,6 +87,7 @@ class Connection:
                 object.__setattr__(self, name, Secret(value))
         object.__setattr__(self, "extra", {name: str(value) for name, value in self.extra.items()})
         self._check_bootstrap()
+        self._check_name()
         self._check_security()
         self._check_files()
         self._check_extra()
@@ -90,6 +101,30 @@ class Connection:
     def servers(self) -> frozenset[str]:
         """The addresses in `bootstrap`, in lower case. Two connections with a common one lead to the same cluster."""
         return frozenset(server.strip().lower() for server in self.bootstrap.split(","))
+
+    @property
+    def label(self) -> str:
+        """How ids of topics and messages name the cluster."""
+        return self.name or "".join(self.bootstrap.split())
+
+    def with_others(self, others: Mapping[str, "Connection"]) -> "Connection":
+        """Return the same connection, which also knows the clusters of distant sources. Args: others: by `label`."""
+        found = copy.copy(self)
+        object.__setattr__(found, "others", dict(others))
+        return found
+
+    def of_topic(self, topic: str) -> tuple["Connection", str]:
+        """Return the connection to the cluster of a topic, and the topic's name there. This is the only place that
+        chooses a cluster for a topic that is read.
+
+        Args: topic: its id, as `LogId.at` makes it. Raises: LogError: `CLUSTER_UNKNOWN`.
+        """
+        name, cluster = topic_name(topic), cluster_of(topic)
+        if not cluster:
+            return self, name
+        if cluster not in self.others:
+            raise CLUSTER_UNKNOWN.error(where=self.where, topic=name, cluster=cluster)
+        return self.others[cluster], name
 
     def spark_options(self) -> dict[str, str]:
         """Return the options for Spark's Kafka source and sink. They contain secrets: pass them only to Spark."""
@@ -169,6 +204,10 @@ class Connection:
                     "the address of Kafka is not a list of host:port.",
                     'Write "broker-1:9092,broker-2:9092", and pass user and password as username= and password=.',
                 )
+
+    def _check_name(self) -> None:
+        if self.name is not None and not (isinstance(self.name, str) and _CLUSTER_NAME.fullmatch(self.name)):
+            raise CLUSTER_NAME_INVALID.error(where=self.where, name=self.name)
 
     def _check_security(self) -> None:
         if self.security_protocol not in _PROTOCOLS:

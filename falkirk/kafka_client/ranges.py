@@ -138,7 +138,7 @@ class _Reading:
         *,
         committed: bool,
     ) -> None:
-        self._connection, self._topic, self._stall_s = connection, topic, stall_s
+        (self._connection, self._topic), self._stall_s = connection.of_topic(topic), stall_s
         self._last = last
         if first.keys() != last.keys():
             raise RANGE_MISMATCH.error(where=topic, first=sorted(first), last=sorted(last))
@@ -148,7 +148,7 @@ class _Reading:
         self._moved_at = time.monotonic()
         self._consumer = Consumer(
             {
-                **quiet_options(connection, self._errors),
+                **quiet_options(self._connection, self._errors),
                 **_TUNING,
                 # The client requires a group id. The consumer joins no group and commits nothing.
                 "group.id": f"falkirk-{uuid.uuid4().hex}",
@@ -160,7 +160,7 @@ class _Reading:
             }
         )
         self._check_partitions()
-        self._consumer.assign([TopicPartition(topic, p, first[p]) for p in sorted(self.open)])
+        self._consumer.assign([TopicPartition(self._topic, p, first[p]) for p in sorted(self.open)])
 
     def _check_partitions(self) -> None:
         """Refuse missing partitions at once: a client that is assigned to one waits silently until it exists."""

@@ -29,12 +29,12 @@ class Reader:
     def __init__(
         self, connection: Connection, topic: str, first: Mapping[int, Offset], *, buffer_kib: int | None = None
     ) -> None:
-        self._connection, self._topic, self._errors = connection, topic, ClientErrors()
+        (self._connection, self._topic), self._errors = connection.of_topic(topic), ClientErrors()
         self.positions = dict(first)
         #: An error that came with messages; the next call raises it.
         self._failed: LogError | None = None
-        self._consumer = _consumer(connection, self._errors, buffer_kib)
-        self._consumer.assign([TopicPartition(topic, p, o) for p, o in sorted(first.items())])
+        self._consumer = _consumer(self._connection, self._errors, buffer_kib)
+        self._consumer.assign([TopicPartition(self._topic, p, o) for p, o in sorted(first.items())])
 
     def poll(self, timeout_s: float) -> list[Message]:
         """Return the messages that have arrived, as soon as there are any.
@@ -88,7 +88,7 @@ def positions_at(connection: Connection, topic: str, since_ms: int, ends: Mappin
 
     Raises: LogError: `BROKER_AWAY`.
     """
-    errors = ClientErrors()
+    (connection, topic), errors = connection.of_topic(topic), ClientErrors()
     consumer = _consumer(connection, errors)
     try:
         found = consumer.offsets_for_times([TopicPartition(topic, p, max(0, since_ms)) for p in ends], _TIMEOUT_S)

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -35,10 +35,12 @@ from falkirk.kafka_client.faults import ClientErrors, away, fault, missing, quie
 from falkirk.kafka_client.internal import ANY_TIME
 from falkirk.kafka_client.replication import unreplicated
 from falkirk.platform.machine_time import MachineTime
-from falkirk.theory.ids import LogId, Offset, Offsets
+from falkirk.theory.ids import LogId, Offset, Offsets, cluster_of
 
 _T = TypeVar("_T")
 _POLL_S = 0.1
+#: The longest wait for another cluster. Meanwhile the host does nothing for processors that do not need it.
+_ELSEWHERE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,9 @@ class TopicFacts:
 class Topics:
     """The topics of one cluster. Every call waits at most `timeout_s` for the broker.
 
+    A topic of another cluster, which the connection knows, can be read as well, by its id. All else concerns topics of
+    the own cluster: the broker refuses such an id, because no topic's name has its form.
+
     Args: new_client: makes a client from its settings. clock: measures the waits.
 
     All raise LogError: `BROKER_AWAY` (maybe) when the broker does not answer, `ACCESS_REFUSED`, `KAFKA_REFUSED`,
@@ -79,6 +84,22 @@ class Topics:
         self._expected: dict[str, str] = {}
         #: Topics that this object has created, and until when another broker may not know them yet.
         self._new_until_s: dict[str, float] = {}
+        #: The topics of the other clusters, as soon as one was asked for.
+        self._elsewhere: dict[str, Topics] = {}
+
+    def _at(self, topic: str) -> "tuple[Topics, str]":
+        """Return the topics of a topic's cluster, and its name there. Raises: LogError: `CLUSTER_UNKNOWN`."""
+        cluster, (connection, name) = cluster_of(topic), self._connection.of_topic(topic)
+        if not cluster:
+            return self, name
+        if cluster not in self._elsewhere:
+            self._elsewhere[cluster] = Topics(
+                connection, timeout_s=min(self._timeout_s, _ELSEWHERE_S), new_client=self._new_client, clock=self._clock
+            )
+        there = self._elsewhere[cluster]
+        if topic in self._expected:
+            there.expect(name, self._expected[topic])
+        return there, name
 
     def _client(self) -> AdminClient:
         return self._new_client(quiet_options(self._connection, self._errors))
@@ -88,6 +109,9 @@ class Topics:
 
         Raises: LogError: `TOPIC_MISSING`, with the names of similar topics.
         """
+        there, name = self._at(topic)
+        if there is not self:
+            return replace(there.facts(name), topic=topic)
         partitions = self._partitions(topic)
         resource = ConfigResource(ResourceType.TOPIC, str(topic))  # the client accepts no subclass of str here
         admin = self._admin
@@ -122,17 +146,22 @@ class Topics:
 
         Raises: LogError: `TOPIC_MISSING`.
         """
-        found = self._described(topic)
+        there, name = self._at(topic)
+        found = there._described(name)
         if found is None:
-            raise missing(self._connection, topic, self._similar(topic))
+            raise missing(there._connection, name, there._similar(name))
         return str(found.topic_id)
 
     def exists(self, topic: str) -> bool:
         """Return whether `topic` exists."""
-        return self._described(topic) is not None
+        there, name = self._at(topic)
+        return there._described(name) is not None
 
-    def cluster(self) -> str:
-        """Return the id of the cluster. All its brokers have the same."""
+    def cluster(self, topic: str = "") -> str:
+        """Return the id of the cluster, which all its brokers have. Args: topic: on whose cluster; "": the own one."""
+        there, _ = self._at(topic)
+        if there is not self:
+            return there.cluster()
         admin = self._admin
         found = admin.describe_cluster(request_timeout=self._timeout_s)
         return str(self._result(admin, found, "asking for the cluster's id", "").cluster_id)
@@ -236,9 +265,18 @@ class Topics:
                 on_wait(waited_s)
             self._clock.sleep(_POLL_S)
 
+    def await_cluster(
+        self, topic: str, timeout_s: float = math.inf, on_wait: Callable[[float], None] | None = None
+    ) -> None:
+        """Wait until the cluster of a topic answers. Args, raises: as `await_broker`."""
+        self._at(topic)[0].await_broker(timeout_s, on_wait)
+
     def _positions(
         self, topic: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> Offsets:
+        there, name = self._at(topic)
+        if there is not self:
+            return there._positions(name, spec, isolation)
         wanted = {TopicPartition(topic, p): spec for p in range(self._partitions(topic))}
         deadline = self._clock.monotonic() + self._timeout_s
         while True:
@@ -284,8 +322,14 @@ class Topics:
         led = found is not None and all(p.leader is not None and p.leader.id >= 0 for p in found.partitions)
         return len(found.partitions) if led else 0
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of all topics that this user may see. Raises: LogError: `BROKER_AWAY`, `ACCESS_REFUSED`."""
+    def names(self, cluster: str = "") -> tuple[str, ...]:
+        """Return the names of all topics that this user may see. Args: cluster: another one that the connection knows.
+
+        Raises: LogError: `BROKER_AWAY`, `ACCESS_REFUSED`, `CLUSTER_UNKNOWN`.
+        """
+        there, _ = self._at(LogId.at("", cluster) if cluster else "")
+        if there is not self:
+            return there.names()
         deadline = self._clock.monotonic() + self._timeout_s
         while True:
             try:

@@ -84,6 +84,8 @@ def _against_live(
         if read in app.processors and app.processors[read].cut is not None and read not in processor.views:
             return f"it reads {read!r}, which runs in batches"
     event_time.check_used(processor, every)
+    if (name := _ambiguous(processor, app)) is not None:
+        return f"it reads topics with the name {name!r} on several clusters"
     united = unions.unions_against_live(processor, every, app, recordings)
     if united is not None:
         return united
@@ -97,6 +99,25 @@ def _against_live(
     waits = joins.is_join(every) or any(map(is_ordered, every))  # a request needs its answer at once
     timed = event_time.timed_against_live(processor, every, sources if waits else app.sources)
     return timed or python_steps.python_against_live(processor, every)
+
+
+def _ambiguous(processor: DeclaredProcessor, app: Application) -> str | None:
+    """Return a name that several topics have which a live region with this processor may read, or None.
+
+    Spark records the offsets of a query by the names of its topics, without their clusters.
+    """
+    read, seen, ahead = dict[str, str](), set[str](), [*processor.reads]
+    while ahead:
+        name = ahead.pop()
+        if name in app.processors and name not in seen:
+            ahead += app.processors[name].reads
+        seen.add(name)
+        for part in app.lists.get(name, (name,)):
+            if part in app.sources and (topic := app.sources[part].topic).topic != read.setdefault(
+                topic.name, topic.topic
+            ):
+                return topic.name
+    return None
 
 
 def _steps(node: Node) -> list[Step]:

@@ -15,18 +15,19 @@ from falkirk.errors.conditions.plan import PATTERN_UNMATCHED
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.internal import INTERNAL
 from falkirk.recovery.decision_store import Store
+from falkirk.theory.ids import cluster_of, topic_name
 
 #: The end of the names that Falkirk chooses for topics with dead letters.
 DEAD_LETTERS = ".dead-letters"
 
 
 def with_topics(
-    app: Application, names: Callable[[], Iterable[str]], cluster: Connection | None = None
+    app: Application, names: Callable[[str], Iterable[str]], cluster: Connection | None = None
 ) -> Application:  # fmt: skip
     """Return the application with the topics of its patterns. `app` stays as it is.
 
-    Args: names: returns the names of all topics of the broker; called only for an application with patterns. cluster:
-        on which the application runs, if it is another one than declared.
+    Args: names: returns the names of all topics of a cluster ("": the application's own); called only for the clusters
+        of patterns. cluster: on which the application runs, if it is another one than declared.
     Raises: LogError: `PATTERN_UNMATCHED`; as `names`.
     """
     if cluster not in (None, app.kafka) and any(names_cluster(sink.to) for sink in app.sinks.values()):
@@ -34,8 +35,11 @@ def with_topics(
         app.kafka = cluster
     if not app.patterns:
         return app
-    there, found = sorted(set(names())), _copy(app)
+    found, listed = _copy(app), dict[str, list[str]]()
     for name, topic in app.patterns.items():
+        if topic.cluster not in listed:
+            listed[topic.cluster] = sorted(set(names(topic.cluster)))
+        there = listed[topic.cluster]
         topics = matching_topics(app, topic, there)
         if not topics:
             known = [t for t in there if not _is_own(t)]
@@ -49,20 +53,21 @@ def with_recorded_topics(app: Application, store: Store) -> Application:
     if not app.patterns:
         return app
     records = [record for name in store.region_names() if (record := store.region(name)) is not None]
-    there, found = sorted({str(topic) for record in records for topic in record.partitions}), _copy(app)
+    known, found = {topic for record in records for topic in record.partitions}, _copy(app)
     for name, topic in app.patterns.items():
+        there = sorted(topic_name(log) for log in known if cluster_of(log) == topic.cluster)
         found.add_list(name, topic.of(matching_topics(app, topic, there)))
     return found
 
 
 def matching_topics(app: Application, topic: Kafka, there: Iterable[str]) -> tuple[str, ...]:
-    """Return the topics that a source with a pattern reads, of those that exist.
+    """Return the names of the topics that a source with a pattern reads, of those that exist on its cluster.
 
     It never reads a topic that the application writes, because it would read its own results without an end. This
     does not depend on whether the topic exists at the first start.
     """
     assert topic.pattern is not None, "only a source with a pattern has matches"
-    written = declared_outputs(app)
+    written = () if topic.cluster else declared_outputs(app)
     return tuple(t for t in there if topic.pattern.fullmatch(t) and t not in written and not _is_own(t))
 
 

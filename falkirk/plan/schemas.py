@@ -97,7 +97,7 @@ class _Schemas:
         """Return a source's topic with its schema, which was not given."""
         registry = topic.schemas
         assert registry is not None
-        subject = registry.subject_of(topic.topic)
+        subject = registry.subject_of(topic.name)
         known = self._known[_READ].get(subject)
         if known is None:
             known = self._look_up(registry, subject)
@@ -109,7 +109,7 @@ class _Schemas:
         registry = topic.schemas
         if registry is None:
             return topic
-        subject = registry.subject_of(topic.topic)
+        subject = registry.subject_of(topic.name)
         known = self._known[_WRITTEN].get(subject)
         schema = topic.schema or (known or {}).get("schema")
         if known is None or (known["url"], known["schema"]) != (registry.url, schema):

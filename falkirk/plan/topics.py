@@ -23,6 +23,7 @@ from falkirk.errors.conditions.plan import (
     SINK_COMPACTED,
     SINK_SHARED,
     TOPIC_SHARED,
+    TOPIC_SHARED_BY_SOURCE,
     TOPIC_SHARED_CLUSTER,
     TOPIC_SHARED_SINKS,
     TOPIC_SHARED_SOURCE,
@@ -34,7 +35,7 @@ from falkirk.plan.lake import check_package
 from falkirk.plan.patterns import names_cluster, topic_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region
-from falkirk.theory.ids import LogId, Offset
+from falkirk.theory.ids import LogId, Offset, cluster_of, topic_name
 
 #: Processors whose topics are prepared at the same time. A broker takes some 50 ms for each new topic.
 _AT_ONCE = 8
@@ -91,7 +92,7 @@ def dead_letter_topic(
     """
     source = reads.topic
     named = output.dead_letters or (None if reads_hop else source.dead_letters)
-    familiar = source.topic if writes_hop and not reads_hop else output.topic
+    familiar = source.name if writes_hop and not reads_hop else output.topic
     declared = {source.topic.topic for source in app.sources.values()}
     declared |= {to.topic for sink in app.sinks.values() if (to := topic_of(sink.to, app)) is not None}
     others: tuple[str, ...] = (f"{familiar}.dead-letters", f"{output.topic}.dead-letters")
@@ -123,25 +124,35 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
 
 
 def refuse_shared_on_same_cluster(plan: Plan, topics: Topics) -> None:
-    """Check that a sink which names a cluster shares no topic with another part of the application.
+    """Check that a sink or a source which names a cluster shares no topic with another part of the application.
 
     A cluster may have several names, so `check_declared` does not see it. Two clusters may have the same id, which
     examples of Kafka's image fix, so the ids of the topic are compared as well. A cluster that does not answer is left
     out: that of the application answers.
     Raises: DefinitionError: `TOPIC_SHARED`.
     """
-    used: set[str | None] = {batch.dead_letter_topic for batch in plan.batches}
-    used |= {each.topic.topic for batch in plan.batches for each in batch.inputs if each.topic is not None}
+    sources = [each.topic for batch in plan.batches for each in batch.inputs if each.topic is not None]
+    sources += [source.topic for region in plan.regions for source in region.sources]
+    used: set[str | None] = {batch.dead_letter_topic for batch in plan.batches} | {each.topic for each in sources}
     used |= {sink.to.topic for batch in plan.batches for sink in batch.sinks if isinstance(sink.to, Kafka)}
     for region in plan.regions:
         used |= {(region.released_to or region.output).topic, region.dead_letter_topic}
-        used |= {source.topic.topic for source in region.sources}
     for sink in [sink for batch in plan.batches for sink in batch.sinks]:
-        if names_cluster(sink.to) and sink.to.topic in used:
-            with suppress(LogError):
-                there, name = Topics(sink.to.cluster, timeout_s=_CLUSTER_S), sink.to.topic
-                if there.cluster() == topics.cluster() and _id(there, name) == _id(topics, name):
-                    raise TOPIC_SHARED_CLUSTER.error(where=sink.where, topic=sink.to.address, sink=sink.name)
+        if not names_cluster(to := sink.to):
+            continue
+        for topic in sorted(t for t in used if t is not None and topic_name(t) == to.topic):
+            if _are_one(Topics(to.cluster, timeout_s=_CLUSTER_S), to.topic, topics, topic):
+                raise TOPIC_SHARED_CLUSTER.error(where=sink.where, topic=to.address, sink=sink.name)
+    for each in sources:
+        if each.cluster and each.name in used and _are_one(topics, each.topic, topics, each.name):
+            raise TOPIC_SHARED_BY_SOURCE.error(where=each.where, topic=each.name, cluster=each.cluster)
+
+
+def _are_one(there: Topics, its: str, topics: Topics, topic: str) -> bool:
+    """Return whether two ids mean one topic. Args: there, its: one of them. topics, topic: the other one."""
+    with suppress(LogError):
+        return there.cluster(its) == topics.cluster(topic) and _id(there, its) == _id(topics, topic)
+    return False
 
 
 def _id(topics: Topics, topic: str) -> str | None:
@@ -158,15 +169,17 @@ class _Outside:
 
     def require(self, topic: str, where: object) -> None:
         """Check that a topic exists, or create it. Raises: LogError: `TOPIC_MISSING`."""
-        if self.create_missing and not self.topics.exists(topic):
+        if self.create_missing and not cluster_of(topic) and not self.topics.exists(topic):
             self.topics.create(topic, self.partitions, {})
             return
         try:
             self.topics.facts(topic)
         except LogError as error:
             if error.condition == "TOPIC_MISSING":
-                error.where = where
-                error.hint = f"{error.hint} Create it, or add --create-topics (in Python: create_topics=True)."
+                cluster = cluster_of(topic)
+                error.where = f"{where}, on cluster {cluster}" if cluster else where
+                if not cluster:
+                    error.hint = f"{error.hint} Create it, or add --create-topics (in Python: create_topics=True)."
             raise
 
 

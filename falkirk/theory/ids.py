@@ -20,6 +20,8 @@ BatchId = NewType("BatchId", int)
 CheckpointNumber = NewType("CheckpointNumber", int)
 Incarnation = NewType("Incarnation", int)
 
+#: Between the name of a topic and its cluster.
+_AT = "@"
 INITIAL = CheckpointNumber(-1)
 """The checkpoint of the initial state."""
 
@@ -35,8 +37,11 @@ class LogKind(StrEnum):
 class LogId(str):
     """The id of a log, as the home records it.
 
-    The id of a topic is the topic's name. Other ids contain a colon, which no topic's name can have.
+    The id of a topic is the topic's name, and for a topic on another cluster ``name@cluster``. Ids of other logs begin
+    with a word and a colon. No topic's name has an @ or a colon.
 
+    >>> LogId.at("orders", "east"), topic_name("orders@east"), cluster_of("orders@east"), cluster_of("orders")
+    ('orders@east', 'orders', 'east', '')
     >>> LogId.of_epochs("totals"), LogId("totals").kind is LogKind.TOPIC, LogId("epochs:totals").kind is LogKind.EPOCHS
     ('epochs:totals', True, True)
     """
@@ -53,11 +58,26 @@ class LogId(str):
         """Return the id of the log whose records are the files of a source."""
         return cls(f"{LogKind.FILES}:{source}")
 
+    @classmethod
+    def at(cls, topic: str, cluster: str) -> "LogId":
+        """Return the id of a topic on another cluster than the application's. Args: cluster: `Connection.label`."""
+        return cls(f"{topic}{_AT}{cluster}")
+
     @property
     def kind(self) -> LogKind:
         """The kind of the log. A text that is no id, such as one of a forged record, counts as a topic."""
         named = (LogKind.EPOCHS, LogKind.FILES)
         return next((kind for kind in named if self.startswith(f"{kind}:")), LogKind.TOPIC)
+
+
+def topic_name(topic: str) -> str:
+    """Return the name that a topic has on its cluster. Args: topic: its id."""
+    return topic.partition(_AT)[0]
+
+
+def cluster_of(topic: str) -> str:
+    """Return the cluster of a topic as its id names it; empty: the application's own. Args: topic: its id."""
+    return topic.partition(_AT)[2]
 
 
 Offsets = dict[int, Offset]

@@ -337,9 +337,16 @@ TOPIC_SHARED_SINKS = Condition(
 TOPIC_SHARED_CLUSTER = Condition(
     "TOPIC_SHARED",
     DefinitionError,
-    "sink {sink!r} writes {topic}. This is the application's own cluster, and the application also reads or writes "
-    "this topic otherwise.",
+    "sink {sink!r} writes {topic}. The application also reads or writes this topic otherwise, by another address of "
+    "the same cluster.",
     hint="Give the sink its own topic, which no source and no pattern of a source names.",
+)
+TOPIC_SHARED_BY_SOURCE = Condition(
+    "TOPIC_SHARED",
+    DefinitionError,
+    "a source names the cluster {cluster}, which is the application's own, and another part of the application reads "
+    "or writes the same topic {topic!r}.",
+    hint="Leave out kafka= at this source, and let processors read each other by name.",
 )
 TOPIC_SHARED_SOURCE = Condition(
     "TOPIC_SHARED",

@@ -36,3 +36,10 @@ REDRIVE_REFUSED_CHECKPOINT = Condition(
     "results of it, and these would count twice.",
     hint="Run falkirk redrive again after the next checkpoint of the region.",
 )
+REDRIVE_REFUSED_CLUSTER = Condition(
+    "REDRIVE_REFUSED",
+    GuaranteeError,
+    "{count:,} of the dead letters must not be sent again: their records are in topics on other clusters, where "
+    "Falkirk writes nothing.",
+    hint="Send these records with a program of that cluster. The dead letters name their topics and offsets.",
+)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from falkirk.declare.application import Application
+from falkirk.declare.clusters import with_clusters
 from falkirk.errors import HomeError, LogError, StoreError
 from falkirk.errors.conditions.declare import BROKER_MISSING
 from falkirk.kafka_client.connection import Connection
@@ -21,6 +22,7 @@ from falkirk.platform import locks
 from falkirk.recovery.ownership.folder import attach_home
 from falkirk.recovery.ownership.identity import IDENTITY_FILE, identity_of
 from falkirk.spark_setup.spark import protection, spark_session
+from falkirk.theory.ids import cluster_of
 from falkirk.theory.objective import Measurements
 
 #: The assumed number of partitions of a topic whose broker is not known or does not answer.
@@ -41,7 +43,8 @@ def preview(
         app.name, master=master or "local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False,
         secure=secure,
     )  # fmt: skip
-    connection = Connection.of(kafka) if kafka else app.kafka
+    own = Connection.of(kafka) if kafka else app.kafka
+    connection = None if own is None else with_clusters(app, own)
     app = with_schemas(_with_topics(app, connection), home or app.home)
     planned = plan_application(app, session, _identity(home or app.home))
     known, unread = measurements_of(app, planned, home or app.home)
@@ -77,7 +80,7 @@ def _with_topics(app: Application, connection: Connection | None) -> Application
         if app.patterns:
             raise BROKER_MISSING.error(app=app.name)
         return app
-    return with_topics(app, lambda: Topics(connection, timeout_s=BROKER_WAIT_S).names(), connection)
+    return with_topics(app, lambda cluster: Topics(connection, timeout_s=BROKER_WAIT_S).names(cluster), connection)
 
 
 def measurements_of(app: Application, plan: Plan, home: Path) -> tuple[dict[str, Measurements], tuple[str, ...]]:
@@ -130,6 +133,9 @@ def partitions_of(topics: Topics, names: Iterable[str], broker: str) -> tuple[di
         try:
             known[name] = topics.facts(name).partitions
         except LogError as error:
+            if error.condition == "BROKER_AWAY" and (cluster := cluster_of(name)):
+                notes.append(f"{cluster} does not answer, so {PARTITIONS_ASSUMED} partitions are assumed for {name}.")
+                continue
             if error.condition == "BROKER_AWAY":
                 rest = "each topic" if name == names[0] else "the other topics"
                 notes.append(f"{broker} does not answer, so {PARTITIONS_ASSUMED} partitions are assumed for {rest}.")

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 
+from falkirk.errors import LogError, is_away
 from falkirk.errors.conditions.spark import FOREIGN_WRITER
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.internal import internal_topic
@@ -15,15 +16,18 @@ from falkirk.kafka_client.signing import Foreign, ForeignTally, SigningKey, Veri
 from falkirk.kafka_client.topics import Topics
 from falkirk.kafka_client.void import Void, late_behind
 from falkirk.platform.machine_time import MachineTime
+from falkirk.platform.parallel import Looks
 from falkirk.platform.traced import OFF, Recorder
 from falkirk.recovery.ownership.folder import Home
 from falkirk.spark_setup.spark import kafka_options
 from falkirk.steps.sources import reads
-from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets
+from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets, cluster_of
 from falkirk.theory.offsets import offsets_from_json, offsets_to_json
 
 log = logging.getLogger("falkirk")
 
+#: Another cluster that has not answered within this time, in seconds, is away.
+_ANSWER_S = 1.0
 #: The kind of decision that holds Kafka's id of the topic with this name.
 TOPIC = "topic"
 #: The kind of decision that holds the positions from which all records of this home in a topic are signed.
@@ -65,6 +69,10 @@ class Storage:
             if not self.topics.expects(topic):
                 self.home.store.record_decision(TOPIC, topic, 0, {"id": identity})
                 self.topics.expect(topic, identity)
+
+    def oldest(self, topic: LogId) -> Offsets:
+        """Return the position of the oldest remaining record of an input, per partition."""
+        return self.topics.first_positions(topic)
 
     def void(self, topic: LogId) -> Void:
         """Return the void records of a topic.
@@ -173,6 +181,38 @@ class Context(Storage):
     writers: dict[str, Writers | None] = field(init=False, default_factory=dict)
     #: The topics whose last job failed: its tasks may still write.
     failed_writers: set[str] = field(init=False, default_factory=set)
+    #: The oldest positions of inputs on other clusters, and why each of these clusters did not answer, if so.
+    _oldest: dict[LogId, Looks[Offsets]] = field(init=False, default_factory=dict)
+    _away: dict[str, Looks[LogError | None]] = field(init=False, default_factory=dict)
+
+    def oldest(self, topic: LogId) -> Offsets:
+        """See Storage. For a topic of another cluster, return what the last look has found, or nothing.
+
+        The host asks at each turn, and must not wait for a cluster on which only some processors depend. If a position
+        is not known, a checkpoint may count as restorable though its input has expired. The read of that input then
+        fails.
+        """
+        if not cluster_of(topic):
+            return super().oldest(topic)
+        looks = self._oldest.setdefault(topic, Looks({}))
+        looks.begin(lambda: self.topics.first_positions(topic))
+        return looks.found
+
+    def away(self, topic: LogId) -> LogError | None:
+        """Return why the cluster of a topic, another one, did not answer at the last look; None: it did, or nobody
+        has looked. This begins the next look.
+        """
+        looks = self._away.setdefault(cluster_of(topic), Looks(None))
+        looks.begin(lambda: self.ask(topic))
+        return looks.found
+
+    def ask(self, topic: LogId) -> LogError | None:
+        """Return why the cluster of a topic does not answer now, or None."""
+        try:
+            self.topics.await_cluster(topic, _ANSWER_S)
+        except LogError as error:
+            return error if is_away(error) else None
+        return None
 
     def records(
         self, session: SparkSession, topic: LogId, first: Offsets, last: Offsets, *, reader: str, headers: bool
@@ -182,9 +222,9 @@ class Context(Storage):
         Args: reader: the name of the batch that reads. headers: with the headers of the records.
         """
         begin = {partition: first.get(partition, 0) for partition in last}
-        more = self._consumers(reader)
+        more = self._consumers(reader, topic)
         return reads.spark_records(
-            session, self.kafka_options(), topic, first=begin, last=last, headers=headers, more=more
+            session, self.kafka_options(topic), topic, first=begin, last=last, headers=headers, more=more
         )
 
     def records_of_jobs(
@@ -195,21 +235,26 @@ class Context(Storage):
         Args: partitions: those that it reads. Others: as of `records`.
         """
         nowhere = dict.fromkeys(sorted(partitions), 0)
-        more = {**self._consumers(reader), "offsetsOfJob": "true"}
+        more = {**self._consumers(reader, topic), "offsetsOfJob": "true"}
         return reads.spark_records(
-            session, self.kafka_options(), topic, first=nowhere, last=nowhere, headers=headers, more=more
+            session, self.kafka_options(topic), topic, first=nowhere, last=nowhere, headers=headers, more=more
         )
 
-    def _consumers(self, reader: str) -> dict[str, str]:
+    def _consumers(self, reader: str, topic: LogId) -> dict[str, str]:
+        cluster = cluster_of(topic)
         return {
             # Spark pools consumers by the name of their group, and by default invents a name for each query. Then each
-            # epoch would open new consumers. Nothing is committed in this group.
-            "kafka.group.id": f"falkirk-{self.home.identity}-{reader}",
+            # epoch would open new consumers. Nothing is committed in this group. Spark compares the topic and the
+            # partition as well, but not the cluster.
+            "kafka.group.id": f"falkirk-{self.home.identity}-{reader}{'@' if cluster else ''}{cluster}",
             # After each fetch Spark asks for the end of the partition, on the connection on which the consumer has
             # already asked for the next records. If there are none, that would take half a second.
             "kafka.fetch.max.wait.ms": "1",
         }
 
-    def kafka_options(self) -> dict[str, str]:
-        """Return the options of Spark's Kafka source and sink. Raises: as `environment.spark.kafka_options`."""
-        return kafka_options(self.session, self.connection)
+    def kafka_options(self, topic: str = "") -> dict[str, str]:
+        """Return the options of Spark's Kafka source and sink. Args: topic: that is read, which decides the cluster.
+
+        Raises: as `environment.spark.kafka_options`. LogError: `CLUSTER_UNKNOWN`.
+        """
+        return kafka_options(self.session, self.connection.of_topic(topic)[0])

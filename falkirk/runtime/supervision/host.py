@@ -187,7 +187,7 @@ class Host:
 
     def _may_start(self, name: str) -> bool:
         waits = name in self._regions and self._regions[name].waits_for_views()
-        return not waits and not self._failures.waits(name)
+        return not waits and not self._failures.waits(name) and not self._units[name].waits_for_cluster(ask=True)
 
     def flush(self, timeout_s: float) -> bool:
         """Flush the producers of stopped regions; return whether no process holds unsent records any more."""
@@ -241,7 +241,13 @@ class Host:
     def _check_units(self) -> None:
         assert self._recovery is not None, "a host that was not started can't be polled"
         for unit in self._units.values():
-            if (error := unit.poll()) is not None:
+            try:
+                error = unit.poll()
+            except LogError as away:
+                if not (is_away(away) and unit.waits_for_cluster(ask=True)):
+                    raise
+                continue  # the others can work
+            if error is not None:
                 self._recovery.keep_down(unit.name, error)
         if (name := self._failures.next_trial(self.down)) is not None:
             self._admitted = name

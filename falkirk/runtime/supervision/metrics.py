@@ -244,8 +244,10 @@ class Metrics(Collector):
 
 
 def _is_away(unit: Mapping[str, Any]) -> bool:
-    """Return whether a processor waits for the broker or the store."""
-    return str(unit.get("detail")).startswith((f"{AWAY_DETAIL}broker: ", f"{AWAY_DETAIL}store: "))
+    """Return whether a processor waits for the broker, for another cluster, or for the store."""
+    return str(unit.get("detail")).startswith(
+        tuple(f"{AWAY_DETAIL}{what}" for what in ("broker: ", "cluster ", "store: "))
+    )
 
 
 def _family(name: str, samples: Mapping[Labels, Any]) -> Metric:

@@ -6,6 +6,7 @@ because nobody would fence a host that nobody watches.
 
 import contextlib
 import json
+import math
 import os
 import queue
 import signal
@@ -15,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -48,6 +50,7 @@ from falkirk.runtime.supervision.start import application_session, assemble_host
 from falkirk.spark_setup.spark import exposed as exposure
 from falkirk.spark_setup.stopping import stop_session
 from falkirk.spark_setup.submitted import add_py_files
+from falkirk.theory.ids import LogId
 
 _POLL_S = 0.5
 #: The waits of a stop for batches, releases, views and tasks end this time after its begin, in seconds. The coordinator
@@ -179,6 +182,8 @@ def _run(
     home = _attach(app, settings, stopping, report_waiting)
     topics = Topics(connection)
     topics.await_broker(on_wait=report_waiting)
+    for cluster in connection.others:
+        topics.await_cluster(LogId.at("", cluster), math.inf, partial(report_waiting, what=f"cluster {cluster}"))
     if stopping.is_set():
         return 0  # the coordinator has stopped or died, so this host must not start anything
     launch = Launch(  # the outage of a broker or a store is no part of a restart

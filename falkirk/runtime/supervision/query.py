@@ -189,7 +189,7 @@ def start_application(
     secure: str | Path | None = None,
 ) -> Query:
     """Start an application in this process: see `App.start`."""
-    connection = broker_of(app, None) if kafka is None else Connection.of(kafka)
+    connection = broker_of(app, kafka)
     home = None if home is None else local_home(home)
     return run_here(app, connection, home=home, create_topics=create_topics, force=force, once=once, secure=secure)
 

@@ -85,7 +85,7 @@ def assemble_host(
         receives one line about each topic whose clock differs.
     """
     if planned is None:
-        app = with_topics(app, lambda: Topics(connection).names(), connection)
+        app = with_topics(app, lambda cluster: Topics(connection).names(cluster), connection)
     claim = Claim(connection, home)
     on_claim(claim)
     session = session_of(app)

@@ -18,11 +18,12 @@ from falkirk.platform.deadline import left_s
 from falkirk.recovery.protocol.ports import RegionPort
 from falkirk.runtime.spark.context import Context
 from falkirk.runtime.spark.dead_letters import DeadLetters
-from falkirk.runtime.spark.status import RegionStatus
+from falkirk.runtime.spark.status import AWAY_DETAIL, RegionStatus
 from falkirk.runtime.supervision.failures import Failures
 from falkirk.runtime.supervision.figures import Published
 from falkirk.runtime.supervision.measurements import UNKNOWN, Launch
 from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.ids import LogId, cluster_of
 
 log = logging.getLogger("falkirk")
 
@@ -93,8 +94,27 @@ class Supervised(ABC):
         if (letters := self.letters) is not None:
             letters.close()
 
+    @property
+    @abstractmethod
+    def reads(self) -> tuple[LogId, ...]:
+        """The topics that it reads."""
+
+    def waits_for_cluster(self, *, ask: bool = False) -> bool:
+        """Return whether another cluster, from which it reads, did not answer at the last look, or does not answer now.
+
+        Its status then names this cluster. Args: ask: do not rely on the last look.
+        """
+        for topic in filter(cluster_of, self.reads):
+            error = self._context.away(topic) or (self._context.ask(topic) if ask else None)
+            if error is not None:
+                self.wait(f"{AWAY_DETAIL}cluster {cluster_of(topic)}: {error.message}")
+                return True
+        return False
+
     def before_start(self) -> bool:
         """Return whether it may start now. Raises: FalkirkError: a start can't help."""
+        if self.waits_for_cluster(ask=True):
+            return False
         if self._failures.waits(self.name):
             self.status.state, self.status.detail = "waiting", WAITS
             return False

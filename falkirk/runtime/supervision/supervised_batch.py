@@ -16,6 +16,7 @@ from falkirk.runtime.spark.epochs.region import BatchRegion
 from falkirk.runtime.supervision.figures import BatchFigures, Published
 from falkirk.runtime.supervision.supervised import Supervised, Supervision
 from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.ids import LogId
 
 log = logging.getLogger("falkirk")
 
@@ -52,6 +53,11 @@ class SupervisedBatch(Supervised):
     def letters(self) -> DeadLetters | None:
         """See Supervised."""
         return self._region.letters
+
+    @property
+    def reads(self) -> tuple[LogId, ...]:
+        """See Supervised."""
+        return tuple(given.log for given in self._region.batch.inputs if given.topic is not None)
 
     def poll(self) -> FalkirkError | None:
         """See Supervised."""

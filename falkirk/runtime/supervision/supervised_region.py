@@ -28,7 +28,7 @@ from falkirk.runtime.supervision.measurements import RegionMeasurements
 from falkirk.runtime.supervision.recorded import checkpoint_span
 from falkirk.runtime.supervision.supervised import Supervised, Supervision
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.ids import Offset
+from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.times import TopicPartition
 
 log = logging.getLogger("falkirk")
@@ -81,6 +81,11 @@ class SupervisedRegion(Supervised):
         """See Supervised."""
         return self.live.letters
 
+    @property
+    def reads(self) -> tuple[LogId, ...]:
+        """See Supervised."""
+        return tuple(source.topic.log for source in self.live.region.sources)
+
     def before_start(self) -> bool:
         """See Supervised."""
         refuse_split_keys(self.live)
@@ -110,7 +115,7 @@ class SupervisedRegion(Supervised):
     def poll(self) -> FalkirkError | None:
         """See Supervised."""
         live, status = self.live, self.status
-        if live.query is None:
+        if live.query is None or self.waits_for_cluster():
             return None
         if (error := live.failure()) is not None:
             return self._end(error)

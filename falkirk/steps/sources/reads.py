@@ -1,7 +1,7 @@
 """Reads: the only module that builds Spark's reads of topics, so that all of them see the same records.
 
-Jobs and queries differ only in the arguments. `client` is the result of `environment.spark.kafka_options`: the
-address of the brokers, and secrets.
+Jobs and queries differ only in the arguments. `client` is the result of `environment.spark.kafka_options` for the
+cluster of the topic: the address of the brokers, and secrets. `topic` is the id of the topic.
 """
 
 import json
@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.spark_setup.lists import with_options
 from falkirk.spark_setup.spark import KAFKA_SOURCE
+from falkirk.theory.ids import topic_name
 from falkirk.theory.offsets import offsets_to_json
 
 
@@ -76,7 +77,7 @@ def _options(
     isolation = {"kafka.isolation.level": "read_committed"} if committed else {}
     return {
         **client,
-        "subscribe": topic,
+        "subscribe": topic_name(topic),
         "startingOffsets": begin,
         "includeHeaders": str(headers).lower(),
         "failOnDataLoss": str(not may_expire).lower(),
@@ -85,4 +86,4 @@ def _options(
 
 
 def _positions(topic: str, positions: Mapping[int, int]) -> str:
-    return json.dumps({topic: offsets_to_json(positions)})
+    return json.dumps({topic_name(topic): offsets_to_json(positions)})

@@ -138,14 +138,18 @@ class LiveJudge:
             the topics has, or had, records that can't be read. `ROWS_CHANGED`: one of them was written in the meantime.
         """
         regions = self._path(sink)
-        config = self._connection.client_options()
         sources = [each.topic.topic for region in regions for each in region.sources if not each.is_hop]
-        bounds = {topic: bounds_now(config, topic) for topic in (*sources, sink.topic.topic)}
+        bounds = {topic: bounds_now(*self._at(topic)) for topic in (*sources, sink.topic.topic)}
         partitions = {topic: len(found) for topic, found in bounds.items()}
         bounds |= self._bounds_of_letters(regions)
         given = Given(of=sink, hops=self._hops, read=partial(self._records, sink), partitions=partitions)
         with closing(RegionEvaluation(given, self._session)) as rows:
             return self._judge(sink, regions, rows, bounds)
+
+    def _at(self, topic: str) -> tuple[dict[str, Any], str]:
+        """Return the settings of a client of a topic's cluster, and the topic's name there."""
+        connection, name = self._connection.of_topic(topic)
+        return connection.client_options(), name
 
     def _records(self, sink: DeclaredSink, source: SourceNode) -> DataFrame:
         """Return all records of a source. Raises: DefinitionError: `NOT_CHECKABLE`."""
@@ -153,13 +157,12 @@ class LiveJudge:
         if topic.starting != "earliest":
             reason = f"its source was read from {topic.starting}, an offset that is not known"
             raise not_checkable(sink, reason)
-        client = kafka_options(self._session, self._connection)
+        client = kafka_options(self._session, self._connection.of_topic(topic.topic)[0])
         return reads.spark_records(self._session, client, topic.topic, headers=topic.reads_headers)
 
     def _judge(
         self, sink: DeclaredSink, regions: Sequence[Region], rows: RegionEvaluation, bounds: Mapping[str, OffsetBounds]
     ) -> LiveVerdict:
-        config = self._connection.client_options()
         due = [rows.of(region) for region in regions]
         valid = ValidRecords(self._invalid(sink.topic.topic))
         results = self._results(regions[-1], due[-1], rows, sink, valid)
@@ -173,10 +176,10 @@ class LiveJudge:
             due, rows.topics, chain.from_iterable(valid_letters[t].of(found) for t, found in published.items())
         )
         for topic, count in counts.items():
-            changed = moved(config, topic, bounds[topic])
+            changed = moved(*self._at(topic), bounds[topic])
             if changed is not None:
                 raise ROWS_CHANGED.error(changed=changed)
-            refuse_unseen(config, topic, bounds[topic], count)
+            refuse_unseen(*self._at(topic), bounds[topic], count)
         read = tuple(PlaceRead(where=f"kafka:{t}", logs=len(bounds[t]), rows=n) for t, n in counts.items())
         return LiveVerdict(
             results=replace(results, counts=replace(results.counts, inputs=inputs), read=read), letters=letters,

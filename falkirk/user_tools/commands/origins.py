@@ -27,7 +27,7 @@ from falkirk.runtime.spark.live.at_rest import RegionAtRest
 from falkirk.runtime.spark.live.epochs_read import EpochsRead
 from falkirk.steps.live.joins import PLACES
 from falkirk.theory.delivery import input_records
-from falkirk.theory.ids import LogId, Offset
+from falkirk.theory.ids import LogId, Offset, topic_name
 from falkirk.user_tools.commands.epoch_origins import EpochOrigins
 from falkirk.user_tools.commands.epoch_records import UnknownEpoch
 from falkirk.user_tools.commands.made_of import Made, MadeOf
@@ -318,7 +318,7 @@ class Origins:
         """Return the columns of a record, as far as they are known without Spark."""
         parts = {
             "key": as_text(found.record.key), "timestamp": found.record.timestamp_ms,
-            "topic": str(found.at.topic), "partition": found.record.partition, "offset": found.record.offset,
+            "topic": topic_name(found.at.topic), "partition": found.record.partition, "offset": found.record.offset,
         }  # fmt: skip
         return {**found.content, **{c: parts.get(part) for c, part in self._parts(found.at.topic).items()}}
 

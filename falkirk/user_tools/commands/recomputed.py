@@ -125,7 +125,8 @@ class Recomputation:
 
     def _is_compacted(self, topic: LogId) -> bool:
         if topic not in self._compacted:
-            self._compacted[topic] = is_compacted(self._context.connection.client_options(), topic) is True
+            connection, name = self._context.connection.of_topic(topic)
+            self._compacted[topic] = is_compacted(connection.client_options(), name) is True
         return self._compacted[topic]
 
 

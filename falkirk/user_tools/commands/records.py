@@ -23,7 +23,8 @@ from falkirk.theory.offsets import PartitionRange, merged_ranges, within
 from falkirk.user_tools.commands.epoch_records import EpochRecords
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NAME = re.compile(r"((?:sink:)?[A-Za-z0-9._-]{1,249})/(\d{1,9})@(\d{1,18})", re.ASCII)
+_CLUSTER = r"(?:@[A-Za-z0-9._:,\[\]-]{1,500})?"
+_NAME = re.compile(rf"((?:sink:)?[A-Za-z0-9._-]{{1,249}}{_CLUSTER})/(\d{{1,9}})@(\d{{1,18}})", re.ASCII)
 _EPOCH_NAME = re.compile(r"([^/@\s]{1,249})@(\d{1,18})", re.ASCII)
 #: Records of a partition that are this close to each other are read at once.
 _NEAR = 200

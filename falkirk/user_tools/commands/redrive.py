@@ -14,6 +14,7 @@ from falkirk.declare.load import broker_of, load_application
 from falkirk.errors import GuaranteeError
 from falkirk.errors.conditions.redrive import (
     REDRIVE_REFUSED_CHECKPOINT,
+    REDRIVE_REFUSED_CLUSTER,
     REDRIVE_REFUSED_EFFECT,
     REDRIVE_REFUSED_REPLAY,
 )
@@ -133,7 +134,7 @@ def _of(app: Application, home: Path | None) -> Iterator[tuple[Home, Shape]]:
 
 
 #: The kinds of letters that must not be sent again, or not yet: see `refusals`.
-_REFUSED: tuple[LetterKind, ...] = ("had_effect", "may_change", "uncovered")
+_REFUSED: tuple[LetterKind, ...] = ("had_effect", "may_change", "uncovered", "elsewhere")
 _MEANING = {
     "waiting": "records would be sent again",
     "sent": "records were sent again",
@@ -143,6 +144,7 @@ _MEANING = {
     "had_effect": "come from records that may have had another effect",
     "may_change": "may become results in a replay",
     "uncovered": "may become results in a replay, until a checkpoint covers their records",
+    "elsewhere": "come from topics on other clusters",
     "cancelled": "were made invalid by a rollback: their records were processed again",
     "gone": "can't be sent: the original has expired, and the dead letter has only part of it",
     "refused": "are larger than their topic now permits",
@@ -159,6 +161,8 @@ def refusals(report: dict[str, int]) -> Iterator[GuaranteeError]:
         yield REDRIVE_REFUSED_REPLAY.error(count=count)
     if count := report["uncovered"]:
         yield REDRIVE_REFUSED_CHECKPOINT.error(count=count)
+    if count := report["elsewhere"]:
+        yield REDRIVE_REFUSED_CLUSTER.error(count=count)
 
 
 def _show(report: dict[str, int], *, dry_run: bool) -> None:

@@ -72,7 +72,7 @@ def audit(app: Application, connection: Connection, session: SparkSession, rows:
 
 class _Walk:
     def __init__(self, app: Application, connection: Connection, session: SparkSession, rows: int) -> None:
-        app = with_schemas(with_topics(app, lambda: Topics(connection).names(), connection), app.home)
+        app = with_schemas(with_topics(app, lambda cluster: Topics(connection).names(cluster), connection), app.home)
         self._plan = plan_application(app, session, "audit")
         again = plan_application(app, session, "audit")
         #: A second plan calls the user's functions of streams again, as the next start does.

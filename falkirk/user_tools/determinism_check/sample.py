@@ -26,9 +26,8 @@ def of_topic(session: SparkSession, connection: Connection, topic: Kafka, rows: 
     first, ends = topics.first_positions(topic.topic), topics.readable_positions(topic.topic)
     each = -(-rows // max(1, len(ends)))
     begins = {p: max(first.get(p, 0), end - each) for p, end in ends.items()}
-    raw = reads.spark_records(
-        session, kafka_options(session, connection), topic.topic, first=begins, headers=topic.reads_headers
-    )
+    client = kafka_options(session, connection.of_topic(topic.topic)[0])
+    raw = reads.spark_records(session, client, topic.topic, first=begins, headers=topic.reads_headers)
     frame = parse_records(raw, parsing(topic, session))
     return Frame(data=frame.data.where(frames.is_good()).localCheckpoint())
 

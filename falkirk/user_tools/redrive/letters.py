@@ -18,13 +18,14 @@ from falkirk.steps.dataframes.user_function import FAILED
 from falkirk.steps.live.effects import HAD_EFFECT, MAY_CHANGE, ONCE_COVERED, RESEND, SAFE
 from falkirk.steps.live.event_time import is_of_time
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import LogId, LogKind, Offset
+from falkirk.theory.ids import LogId, LogKind, Offset, cluster_of
 from falkirk.theory.offsets import PartitionRange
 
 Origin = tuple[LogId, int, Offset]
 """The place of an input: topic, partition, offset."""
 LetterKind = Literal[
-    "input", "result", "had_effect", "may_change", "uncovered", "cancelled", "file", "row", "foreign", "unknown"
+    "input", "result", "had_effect", "may_change", "uncovered", "cancelled", "elsewhere", "file", "row", "foreign",
+    "unknown",
 ]  # fmt: skip
 #: The character that replaces bytes that are not text.
 _LOST = "\N{REPLACEMENT CHARACTER}"
@@ -42,7 +43,8 @@ class Letter:
         kind: `input`: a record of a source that did not fit, or on which a function failed. `result`: a result that was
             too large for its topic. `had_effect`: the input may have had another effect. `may_change`: a replay may
             give a result in place of the letter. `uncovered`: likewise, until a checkpoint covers the input.
-            `cancelled`: a rollback made it invalid, and its input was processed again. `file`: a row of a file. `row`:
+            `cancelled`: a rollback made it invalid, and its input was processed again. `elsewhere`: its input is on
+            another cluster, where Falkirk writes nothing. `file`: a row of a file. `row`:
             a row on which a function failed, and which is not known to be a record of a source. `foreign`: this home
             did not write it, or its input can't be the one that it names. `unknown`: from a source that the application
             no longer has.
@@ -109,6 +111,9 @@ def read_letters(
             letter = parse_letter(region, message.key(), message.value(), sources)
             if stamped and letter.kind == "input" and letter.is_of_time:
                 letter = _of_time(letter, found, added)
+            if letter.origin is not None and cluster_of(letter.origin[0]):
+                yield Letter(region=region, kind="elsewhere")
+                continue
             if letter.origin is not None and letter.origin[0] not in ends:
                 ends[letter.origin[0]] = topics.readable_positions(letter.origin[0])
             if not _can_be(letter, found, ends, stamped=stamped):

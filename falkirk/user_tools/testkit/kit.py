@@ -38,6 +38,7 @@ from falkirk.runtime.spark.application.logs import AllLogs, KafkaLogs
 from falkirk.runtime.spark.sinks.epoch_logs import EpochLogs
 from falkirk.spark_setup.observing import observing
 from falkirk.spark_setup.spark import spark_session
+from falkirk.theory.ids import cluster_of, topic_name
 from falkirk.user_tools.testkit.batches import MemoryBatch, batches_in_memory
 from falkirk.user_tools.testkit.chunks import ChunkSteps, needs_chunks
 from falkirk.user_tools.testkit.folders import FedFolder, file_logs
@@ -127,10 +128,10 @@ class Kit:
         self._plan, self._steps = planned(self._declared, app, self._session)
         self._layout = layout_of(self._plan, lambda topic: 1)
 
-    def _existing(self) -> set[str]:
+    def _existing(self, cluster: str) -> set[str]:
         if not self._topics:
             raise APPLICATION_UNSUITABLE_PATTERN.error(source=next(iter(self._declared.patterns)))
-        return self._topics
+        return {topic_name(topic) for topic in self._topics if cluster_of(topic) == cluster}
 
     # -- actions of a test ---------------------------------------------------------------------------------------------
 
@@ -163,7 +164,10 @@ class Kit:
         self.settle()
 
     def create_topic(self, topic: str) -> None:
-        """Create a topic. A source whose pattern matches it reads it from the next start on, such as `crash`."""
+        """Create a topic. A source whose pattern matches it reads it from the next start on, such as `crash`.
+
+        Args: topic: its name, on another cluster with `@` and the name of the cluster.
+        """
         self._topics.add(topic)
 
     def read(self, sink: str) -> list[dict[str, Any]]:

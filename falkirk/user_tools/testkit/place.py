@@ -18,7 +18,7 @@ from falkirk.recovery.ownership.identity import FORMAT
 from falkirk.runtime.spark.context import Context
 from falkirk.steps.batch.in_epoch import empty
 from falkirk.steps.sources.topics import kafka_schema
-from falkirk.theory.ids import LogId, Offset, Offsets
+from falkirk.theory.ids import LogId, Offset, Offsets, topic_name
 from falkirk.user_tools.testkit.world import MemoryRecord, World
 
 if TYPE_CHECKING:
@@ -74,6 +74,10 @@ class KitContext(Context):
     def __post_init__(self) -> None:
         object.__setattr__(self, "topics", cast("Topics", MemoryTopics(self.world)))
 
+    def oldest(self, topic: LogId) -> Offsets:
+        """See Context. No cluster is away."""
+        return self.topics.first_positions(topic)
+
     def records(
         self, session: SparkSession, topic: LogId, first: Offsets, last: Offsets, *, reader: str, headers: bool
     ) -> DataFrame:
@@ -97,7 +101,7 @@ def kafka_rows(session: SparkSession, topic: LogId, records: Sequence[tuple[Offs
         return empty(session, schema)
     rows = [
         (
-            r.key, r.value, str(topic), 0, offset, datetime.fromtimestamp(r.timestamp_us / 1e6, UTC), 0,
+            r.key, r.value, topic_name(topic), 0, offset, datetime.fromtimestamp(r.timestamp_us / 1e6, UTC), 0,
             [*r.headers] or None,
         )
         for offset, r in records

@@ -1,4 +1,6 @@
-"""A topic by epochs gets the results of a live processor, each once and in order, whatever crashes."""
+"""A topic by epochs gets the results of a live processor, each once and in order, whatever crashes.
+
+The source is on another cluster, which makes no difference here."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ CRASHES = 6 if "FALKIRK_STRIKES" in os.environ else 3
 
 def test_results_of_a_live_processor_are_copied(spark: "SparkSession") -> None:
     app = fk.App("shop")
-    source = app.source("orders", fk.Kafka("orders", schema="item STRING NOT NULL", key="item"))
+    source = app.source("orders", fk.Kafka("orders", schema="item STRING NOT NULL", key="item", kafka="east:9092"))
 
     @app.stream(fk.Lazy("10 seconds"))
     def sales(orders: fk.Stream) -> fk.Stream:

@@ -24,7 +24,7 @@ from falkirk.runtime.spark.rows import RAW_BYTES_MAX
 from falkirk.spark_setup.broker import Broker
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId, Offset
-from falkirk.user_tools.commands.redrive import send_again
+from falkirk.user_tools.commands.redrive import refusals, send_again
 from falkirk.user_tools.redrive.letters import read_letters
 from falkirk.user_tools.redrive.sending import ORIGIN_HEADER, Notes, RedriveSender
 from tests.integration.live import Wire
@@ -46,6 +46,7 @@ class Stage:
         self.events = self.wire.topic("events", max_message_bytes=str(self.limit))
         self.app = fk.App("again")
         self.app.source("events", fk.Kafka(self.events, schema="id LONG"))
+        self.app.source("theirs", fk.Kafka(self.events, schema="id LONG", kafka="east:1"))
         self.dead = {name: self.wire.topic(f"{name}-dead", partitions=1) for name in ("left", "right")}
         logs = [
             BatchLogs(name=n, log=f"epochs:{n}", topics=(self.events,), sinks=(), dead_letters=t)
@@ -124,6 +125,7 @@ def test_each_input_is_sent_once_as_it_was(stage: Stage) -> None:
     before = _bury_some(stage)
     stage.bury("left", 0, 0, reason="too large: 9 bytes, 8 fit")
     stage.bury("left", 0, 0, topic="files:orders")
+    stage.bury("left", 0, 1, topic=f"{stage.events}@east:1")
     stage.wire.send(stage.dead["right"], [b"no letter"])
     assert stage.again(dry_run=True)["waiting"] == 12
     assert stage.inputs() == before
@@ -131,6 +133,8 @@ def test_each_input_is_sent_once_as_it_was(stage: Stage) -> None:
     assert (report["sent"], report["foreign"], report["results"]) == (6, 1, 0)
     report = stage.again()
     assert (report["sent"], report["results"], report["rows_of_files"]) == (6, 1, 1)
+    assert report["elsewhere"] == 1, "a record of another cluster is not sent to the topic of its name here"
+    assert [error.condition for error in refusals(report)] == ["REDRIVE_REFUSED"]
     once_more = before + Counter({sent: n for sent, n in before.items() if sent[2] != b'{"id": 1}'})
     assert stage.inputs() == once_more
     assert stage.again()["sent"] == 0

@@ -103,10 +103,10 @@ def test_a_letter_of_a_live_step_says_whether_it_can_be_sent_again(reason: str) 
 
 
 def test_each_reason_not_to_send_letters_is_told() -> None:
-    report = {"had_effect": 1_000, "may_change": 2, "uncovered": 3}
+    report = {"had_effect": 1_000, "may_change": 2, "uncovered": 3, "elsewhere": 4}
     told = [(error.condition, error.parameters) for error in refusals(report)]
     assert told == [("REDRIVE_REFUSED", {"count": count}) for count in report.values()]
-    assert len({error.message.partition(": ")[2] for error in refusals(report)}) == 3
+    assert len({error.message.partition(": ")[2] for error in refusals(report)}) == 4
     assert list(refusals(dict.fromkeys(report, 0))) == []
 
 
@@ -156,5 +156,8 @@ def test_a_late_row_of_a_micro_batch_is_like_one_on_which_a_function_failed() ->
     ("count", "begin"), [(1, "1 of the dead letters must"), (2_000, "2,000 of the dead letters must")]
 )
 def test_the_refusals_fit_one_letter_and_many(count: int, begin: str) -> None:
-    told = [error.message for error in refusals({"had_effect": count, "may_change": count, "uncovered": count})]
-    assert [text.startswith(f"{begin} not be sent again") for text in told] == [True] * 3
+    told = [
+        error.message
+        for error in refusals(dict.fromkeys(("had_effect", "may_change", "uncovered", "elsewhere"), count))
+    ]
+    assert [text.startswith(f"{begin} not be sent again") for text in told] == [True] * 4

@@ -59,7 +59,7 @@ def once_before(
 
 def visit_of(shop: Shop) -> OfflineApplication:
     visit = cast(Any, object.__new__(OfflineApplication))
-    place = SimpleNamespace(home=shop.home, topics=SimpleNamespace(first_positions=lambda topic: {0: 0, 1: 0}))
+    place = SimpleNamespace(home=shop.home, oldest=lambda topic: {0: 0, 1: 0})
     regions = {r.name: r for r in shape().regions if r.name in ("sales-by-item", "sales")}
     visit.shape, visit._store = shape(), shop.home.store
     visit.regions = {name: RegionAtRest(logs, cast(Any, place)) for name, logs in regions.items()}

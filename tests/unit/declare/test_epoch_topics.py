@@ -112,7 +112,7 @@ def test_the_cluster_may_be_named_at_the_start_alone(cluster: fk.Connection | No
     app.source("all", fk.Kafka(re.compile("late.*"), schema="item STRING NOT NULL"))
     app.sink("latest", "totals", fk.EpochTopic("latest", kafka="other:9092"))
     app.sink("orders", "totals", fk.EpochTopic("orders", kafka="other:9092"))
-    found = with_topics(app, lambda: ["late", "latest"], cluster)
+    found = with_topics(app, lambda cluster: ["late", "latest"], cluster)
     assert found.lists["all"] == (("all/late",) if cluster else ("all/late", "all/latest"))
     assert app.kafka is None
     if cluster is None:
@@ -143,7 +143,7 @@ def test_a_start_and_a_preview_say_on_which_cluster_they_are(monkeypatch: pytest
 @pytest.mark.parametrize("answers", ["same", "the same id", "another", "nobody"])
 @pytest.mark.parametrize("topic", ["orders", "totals", "letters", "hop", "free"])
 def test_a_cluster_may_have_several_names(answers: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cluster() -> str:
+    def cluster(topic: str) -> str:
         if answers == "nobody":
             raise BROKER_AWAY.error(where="", topic="", code="", doing="", said="")
         return "same" if answers == "the same id" else answers  # as in examples of Kafka's image
@@ -157,7 +157,7 @@ def test_a_cluster_may_have_several_names(answers: str, topic: str, monkeypatch:
     plan = SimpleNamespace(
         batches=[SimpleNamespace(inputs=inputs, sinks=sinks, dead_letter_topic="letters")], regions=[region]
     )
-    here = SimpleNamespace(cluster=lambda: "same", exists=lambda _: True, identity=lambda _: "id of same")
+    here = SimpleNamespace(cluster=lambda topic: "same", exists=lambda _: True, identity=lambda _: "id of same")
     check = partial(topics.refuse_shared_on_same_cluster, plan, here)
     if answers != "same" or topic == "free":
         check()

@@ -41,7 +41,7 @@ def test_a_pattern_has_no_topics_until_they_are_known() -> None:
     assert app.patterns.keys() == {"orders"}
     assert (app.sources, app.lists) == ({}, {})
     refused(lambda: app.source("orders", fk.Kafka("other", schema="id STRING")), "NAME_TAKEN", name="orders")
-    found = with_topics(app, lambda: THERE)
+    found = with_topics(app, lambda cluster: THERE)
     assert found.lists == {"orders": ("orders/orders-eu", "orders/orders-us")}
     assert {(s.topic.topic, s.topic.key, s.topic.pattern) for s in found.sources.values()} == {
         ("orders-eu", "id", None), ("orders-us", "id", None),
@@ -56,7 +56,7 @@ def test_a_pattern_has_no_topics_until_they_are_known() -> None:
     ("pattern", "matches"), [("orders-(eu|out)", ["orders-eu"]), (".*", 5), ("orders", ["orders"])]
 )
 def test_a_pattern_matches_whole_names_and_no_topic_that_could_close_a_loop(pattern: str, matches: Any) -> None:
-    found = with_topics(shop(pattern), lambda: THERE)
+    found = with_topics(shop(pattern), lambda cluster: THERE)
     topics = sorted(source.topic.topic for source in found.sources.values())
     if matches == 5:  # without dead_letters=, orders-letters is a topic like others
         matches = ["old-orders-eu", "orders", "orders-eu", "orders-letters", "orders-us"]
@@ -64,14 +64,14 @@ def test_a_pattern_matches_whole_names_and_no_topic_that_could_close_a_loop(patt
 
 
 def test_topics_are_found_again_at_each_start() -> None:
-    first = with_topics(shop(), lambda: ["orders-eu"])
-    second = with_topics(first, lambda: ["orders-asia", "orders-us"])
+    first = with_topics(shop(), lambda cluster: ["orders-eu"])
+    second = with_topics(first, lambda cluster: ["orders-asia", "orders-us"])
     assert sorted(second.sources) == sorted(second.lists["orders"]) == ["orders/orders-asia", "orders/orders-us"]
 
 
 def test_no_topic_matches() -> None:
     with pytest.raises(LogError) as unmatched:
-        with_topics(shop(), lambda: ["orders-out", "__consumer_offsets"])
+        with_topics(shop(), lambda cluster: ["orders-out", "__consumer_offsets"])
     assert unmatched.value.condition == "PATTERN_UNMATCHED"
     assert unmatched.value.parameters == {"source": "orders", "pattern": "orders-.*", "count": 1}
     assert "test_patterns.py" in str(unmatched.value.where)
@@ -80,7 +80,7 @@ def test_no_topic_matches() -> None:
 def test_the_broker_is_asked_only_for_a_pattern() -> None:
     app = fk.App("shop", kafka="localhost:1")
     app.source("orders", fk.Kafka("orders", schema="id STRING"))
-    assert with_topics(app, lambda: pytest.fail("asked")) is app
+    assert with_topics(app, lambda cluster: pytest.fail("asked")) is app
 
 
 def test_only_a_source_has_a_pattern() -> None:

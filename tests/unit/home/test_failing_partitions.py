@@ -49,7 +49,7 @@ class Live:
     query: Any = None
     region: Any = field(
         default_factory=lambda: SimpleNamespace(
-            name="counts", where=None, choice=None, has_objective=False, interval_s=5.0
+            name="counts", where=None, choice=None, has_objective=False, interval_s=5.0, sources=()
         )
     )
     observations = None

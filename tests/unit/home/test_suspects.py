@@ -100,6 +100,9 @@ def test_a_region_waits_for_its_trial_and_then_starts_without_a_failure() -> Non
         def count_failure(self, reason: str) -> None:
             counted.append(self.name)
 
+        def waits_for_cluster(self, *, ask: bool) -> bool:
+            return False
+
     units = {name: Unit(name=name, _failures=failures, where=WHERE, status=RegionStatus(name=name)) for name in stages}
     host: Any = SimpleNamespace(_units=units, _failures=failures, _admitted=None)
     recovery = RecoveryProtocol(

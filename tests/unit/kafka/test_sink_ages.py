@@ -108,8 +108,7 @@ class World:
         self.store, self.path, self.sink, self.target = store, path, sink, target
         self.now_s, self.may_delete = 0.0, True
         home = SimpleNamespace(store=store, data_of=lambda name: LocalData(path), identity="deadbeef")
-        topics = SimpleNamespace(first_positions=lambda topic: {0: 0})
-        self.place = cast(Any, SimpleNamespace(home=home, topics=topics))
+        self.place = cast(Any, SimpleNamespace(home=home, oldest=lambda topic: {0: 0}))
         record = RegionRecord(fingerprint={}, start_offsets={SOURCE: {0: 0}}, partitions={})
         store.create_region("b", record, {})
         self.epochs = EpochLog(LOG, "b", LocalData(path), store)

@@ -65,7 +65,7 @@ class Application:
         home = SimpleNamespace(store=store, data_of=lambda name: data, identity="deadbeef", application="a")
         self.place = cast(Any, SimpleNamespace(
             home=home, topics=self.broker, connection=None, verifier=lambda topic: None,
-            note_foreign=lambda topic, found: None,
+            note_foreign=lambda topic, found: None, oldest=self.broker.first_positions,
         ))  # fmt: skip
 
     def start(self) -> RecoveryProtocol:

@@ -145,7 +145,7 @@ def test_a_region_skips_the_times_that_were_deleted_while_it_was_left_out(monkey
     monkeypatch.setattr(rows, "rows", lambda *given: SimpleNamespace(withColumn=lambda name, column: None))
     sources = [SimpleNamespace(topic=topic, is_hop=False) for topic in (fk.Kafka("orders", schema="n INT"), clock)]
     region: Any = SimpleNamespace(name="r", sources=sources, stateful=False)
-    context: Any = SimpleNamespace(session=None, kafka_options=dict)
+    context: Any = SimpleNamespace(session=None, kafka_options=lambda topic: {})
     losses: Any = SimpleNamespace(none_yet=lambda column: column)
     monkeypatch.setattr(query.F, "col", lambda name: name)
     live = LiveQuery(

@@ -32,7 +32,7 @@ def region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegionAtRest:
         tails=lambda name: (TAIL,),
     )
     home = SimpleNamespace(store=store, checkpoint=lambda name: folder, is_shared=False)
-    place = SimpleNamespace(home=home, topics=SimpleNamespace(first_positions=lambda topic: {}))
+    place = SimpleNamespace(home=home, oldest=lambda topic: {})
     logs = SimpleNamespace(name="r", sources=("pages",), output="out", views=())
     region = RegionAtRest(cast(Any, logs), cast(Any, place))
     region._start_offsets = lambda: {"pages": {}}  # type: ignore[assignment, dict-item, method-assign]

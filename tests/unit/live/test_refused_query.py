@@ -51,7 +51,9 @@ class Topics:
 
 
 def of_a_list(text: str, *, lost: str = "", replaced: bool = False) -> FalkirkError | None:
-    sources = [SimpleNamespace(topic=SimpleNamespace(topic=name, where=name)) for name in ("eu", "us", "us-web")]
+    sources = [
+        SimpleNamespace(topic=SimpleNamespace(topic=name, name=name, where=name)) for name in ("eu", "us", "us-web")
+    ]
     region = SimpleNamespace(
         name="out", source=sources[0], sources=sources, where="shop.py:7", output=SimpleNamespace(topic="out")
     )

@@ -47,7 +47,7 @@ def test_what_spark_says_of_it_is_known(text: str, stray: bool) -> None:
 class Live:
     """A region whose query always ends at once with the same error."""
 
-    region, ready_at_s, observations = SimpleNamespace(name="counts", where=None), 0.0, None
+    region, ready_at_s, observations = SimpleNamespace(name="counts", where=None, sources=()), 0.0, None
     opening, files = None, SimpleNamespace(location="")
 
     def __init__(self, error: Exception) -> None:

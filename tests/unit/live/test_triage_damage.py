@@ -117,7 +117,7 @@ def region_of(folder: Path, store: Store, restored: int) -> LiveRegion:
     live.files = LocalCheckpoints(folder, "pages")
     live.opening = cast(Any, SimpleNamespace(restored_batch=restored))
     first = {"pages": {0: 0, 1: 0}}
-    live._place = cast(Any, SimpleNamespace(topics=SimpleNamespace(first_positions=lambda topic: {0: 0, 1: 0})))
+    live._place = cast(Any, SimpleNamespace(oldest=lambda topic: {0: 0, 1: 0}))
     store.create_region("counts", cast(Any, SimpleNamespace(fingerprint={}, start_offsets=first, partitions={})), {})
     return live
 

@@ -15,7 +15,7 @@ from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.outputs import last_records, own_back_to
 from falkirk.runtime.spark.sinks.epoch_logs import EpochLogs
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.ids import LogId, LogKind, Offset, Offsets, Positions
+from falkirk.theory.ids import LogId, LogKind, Offset, Offsets, Positions, cluster_of
 
 log = logging.getLogger("falkirk")
 
@@ -139,7 +139,7 @@ class KafkaLogs:
 
     def acknowledge(self, topic: LogId, upto: OffsetFrontier) -> None:
         """See LogsPort. The positions are committed as offsets of a consumer group that nobody joins."""
-        if self._acknowledged.get(topic) == upto:
+        if self._acknowledged.get(topic) == upto or cluster_of(topic):  # on another cluster, Falkirk only reads
             return
         try:
             self._place.topics.commit(self.group, topic, _positions(upto, self._layout, topic))

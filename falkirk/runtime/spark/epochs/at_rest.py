@@ -70,7 +70,7 @@ class BatchAtRest:
         """Leave out the checkpoints whose replay would need expired input. The newest checkpoint always stays."""
         oldest: Positions = {}
         if len(checkpoints) > 1:
-            oldest |= {t: self._place.topics.first_positions(t) for t in self.logs.topics}
+            oldest |= {t: self._place.oldest(t) for t in self.logs.topics}
             oldest |= {f: {0: self._files[f].there_from()} for f in self.logs.files if f in self._files}
         return tuple(
             checkpoint

@@ -2,7 +2,7 @@
 
 from pyspark.errors import PySparkException
 
-from falkirk.errors import FalkirkError, SparkError, is_away
+from falkirk.errors import FalkirkError, LogError, SparkError, is_away
 from falkirk.errors.conditions.platform import DATA_UNUSABLE
 from falkirk.errors.conditions.spark import (
     FUNCTION_FAILED,
@@ -88,7 +88,8 @@ def waits_for(error: BaseException) -> str:
         return f"waiting: {away}"
     if (away := objects_away(error)) is not None:
         return f"waiting: the object store does not answer: {away}"
-    return f"waiting: {error if is_lost(error) else getattr(error, 'message', str(error))}"
+    at = f" ({error.where})" if isinstance(error, LogError) and error.where else ""
+    return f"waiting: {error if is_lost(error) else getattr(error, 'message', str(error))}{at}"
 
 
 def retry_text(error: BaseException, epoch: EpochNumber) -> str:

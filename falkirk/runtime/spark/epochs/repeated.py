@@ -35,7 +35,7 @@ from falkirk.steps.batch.call import EpochContext
 from falkirk.steps.batch.in_epoch import InEpoch
 from falkirk.steps.sources.topics import Parsing, parse_records
 from falkirk.steps.static_analysis.structure import KnownLeaves, structure_of
-from falkirk.theory.ids import LogId
+from falkirk.theory.ids import LogId, topic_name
 
 log = logging.getLogger("falkirk")
 
@@ -53,7 +53,7 @@ class _Given:
 
     frames: Mapping[str, DataFrame]
     partitions: Mapping[LogId, frozenset[int]]
-    options: Mapping[str, str]
+    options: Sequence[Mapping[str, str]]
 
 
 class RepeatedEpochs:
@@ -75,6 +75,9 @@ class RepeatedEpochs:
         self._program = ""
         self._ordinary = self._unused = 0
         self._is_off = not batch.is_direct or releaser is None or any(given.topic is None for given in batch.inputs)
+        logs = {given.log for given in batch.inputs}
+        if len({topic_name(log) for log in logs}) < len(logs):
+            self._is_off = True  # the property of a job names the topics without their clusters
 
     def written(self, epoch: Epoch, begin: Callable[[], None]) -> Written | None:
         """Send an epoch; return None if it needs a separate plan.
@@ -130,7 +133,7 @@ class RepeatedEpochs:
 
     def _inputs(self, epoch: Epoch) -> _Given:
         partitions = {log: frozenset(ends) for log, ends in epoch.last.items()}
-        options = self._context.kafka_options()
+        options = [self._context.kafka_options(log) for log in epoch.last]
         if (given := self._given) is None or given.partitions != partitions or given.options != options:
             frames = {}
             for each in self._batch.inputs:
@@ -140,7 +143,7 @@ class RepeatedEpochs:
                     headers=each.topic.reads_headers,
                 )  # fmt: skip
                 frame = parse_records(records.coalesce(1), self._parsings[each.log])
-                counted = frame.data.observe(READ + each.log, *self._fit.counts)
+                counted = frame.data.observe(READ + each.name, *self._fit.counts)
                 frames[each.name] = self._fit.good(each, counted, frame.columns, F.lit(0))
             self._given, self._job = _Given(frames=frames, partitions=partitions, options=options), None
         assert self._given is not None, "it was made"
@@ -162,7 +165,7 @@ class RepeatedEpochs:
         if self._program != self._direct.repeatable:
             return False
         counted = rows.observe(ROWS, F.count("*").alias("rows"))
-        observed = [ROWS, *(READ + each.log for each in self._batch.inputs)]
+        observed = [ROWS, *(READ + each.name for each in self._batch.inputs)]
         try:
             self._job = self._releaser.job(result, counted, observed)
         except SPARK_ERRORS as error:

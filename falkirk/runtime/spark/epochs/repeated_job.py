@@ -15,6 +15,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from falkirk.kafka_client.topics import TopicFacts
 from falkirk.runtime.spark.epochs.log import Epoch
 from falkirk.spark_setup.lists import text_map
+from falkirk.theory.ids import topic_name
 
 #: The observation of the rows that are too large for their topic, or that can't be written for another reason.
 UNFIT = "falkirk-unfit"
@@ -59,7 +60,7 @@ def job_epoch(rows: DataFrame) -> Column:
 def ranges_of(epoch: Epoch) -> str:
     """Return the number of an epoch, and what it reads of each partition, as `JobEpoch.java` reads it."""
     parts = [
-        f"{log}/{partition}/{epoch.first.get(log, {}).get(partition, 0)}/{last}"
+        f"{topic_name(log)}/{partition}/{epoch.first.get(log, {}).get(partition, 0)}/{last}"
         for log, ends in sorted(epoch.last.items())
         for partition, last in sorted(ends.items())
     ]

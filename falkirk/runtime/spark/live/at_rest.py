@@ -88,7 +88,7 @@ class RegionAtRest:
         if not batches or self._has_start(committed[0]):
             batches, read = [_NOTHING, *batches], {_NOTHING: self._start_offsets(), **read}
         topics = self.logs.sources if len(batches) > 1 else ()
-        oldest = {topic: self._place.topics.first_positions(topic) for topic in topics}
+        oldest = {topic: self._place.oldest(topic) for topic in topics}
         reachable = [
             n for n in batches[:-1]
             if all(read[n][topic].get(p, 0) >= o for topic in topics for p, o in oldest[topic].items())

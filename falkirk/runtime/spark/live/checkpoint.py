@@ -13,7 +13,7 @@ from typing import Any
 from falkirk.errors import SparkError
 from falkirk.errors.conditions.spark import CHECKPOINT_DAMAGED
 from falkirk.platform.stored import parse_json
-from falkirk.theory.ids import BatchId, LogId, Offsets
+from falkirk.theory.ids import BatchId, LogId, Offsets, topic_name
 from falkirk.theory.offsets import offsets_from_json
 
 #: The first line of a commit is the version of its format. The rest is one JSON object.
@@ -57,10 +57,13 @@ def end_offsets(checkpoint: Path, batch: BatchId, topic: LogId) -> Offsets:
 def offsets_in(text: str, topic: LogId) -> Offsets:
     """Return the offsets of a topic in a file of offsets: a line for each source, after the version and the metadata.
 
+    Spark writes the topic's name without its cluster. No query reads topics of one name from several clusters
+    (plan/engines.py).
+
     Raises: IndexError, KeyError, AttributeError, TypeError, ValueError: it has other content than Spark writes.
     """
     content = {name: offsets for line in text.splitlines()[2:] for name, offsets in parse_json(line).items()}
-    return offsets_from_json(content[topic])
+    return offsets_from_json(content[topic_name(topic)])
 
 
 def damage(

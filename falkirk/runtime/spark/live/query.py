@@ -86,7 +86,7 @@ class LiveQuery:
             void = Void((*skips, *late.ranges), late.fences).within(restored[source])
             headers = bool(void.fences) or topic.reads_headers
             raw = reads.stream(
-                context.session, context.kafka_options(), source, begin[source], headers=headers,
+                context.session, context.kafka_options(source), source, begin[source], headers=headers,
                 # While this region was left out of the application, another one may have read the times of a clock.
                 may_expire=isinstance(topic, ClockTopic), skips_deleted=isinstance(topic, ClockTopic),
             )  # fmt: skip

@@ -170,7 +170,7 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
         )
     if "OffsetOutOfRangeException" in text or "KAFKA_DATA_LOSS" in text:
         named = next(
-            (each.topic for each in region.sources if _has_partition(text, each.topic.topic)), region.source.topic
+            (each.topic for each in region.sources if _has_partition(text, each.topic.name)), region.source.topic
         )
         return _replaced(region, context) or INPUT_EXPIRED.error(where=named.where, topic=named.topic)
     if refusal := _REFUSED_CALL.search(text):

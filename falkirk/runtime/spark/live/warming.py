@@ -92,9 +92,9 @@ class Warming:
 
     def _start(self, region: Region) -> "WarmQuery":
         raws, partitions = list[Any](), list[int]()
-        options = kafka_options(self._session, self._connection)
         for source in region.sources:
             topic = source.topic.log
+            options = kafka_options(self._session, self._connection.of_topic(topic)[0])
             ends, first = self._topics.end_positions(topic), self._topics.first_positions(topic)
             begin = {p: Offset(max(first.get(p, 0), end - _RECORDS)) for p, end in ends.items()}
             raws.append(
