@@ -1,4 +1,4 @@
-"""What files of a cluster say about Spark: where paths without a scheme are, and how times are read."""
+"""Files of a cluster have their say about Spark: where paths without a scheme are, and how times are read."""
 
 from types import SimpleNamespace
 from typing import Any

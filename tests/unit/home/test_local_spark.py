@@ -32,7 +32,7 @@ NAMED = [name for name in ESSENTIAL if name not in (SPECULATION, TIMES)]
 class FakeSession:
     """A session with the given settings, with or without the Kafka connector and a Java module (its key) in its JVM.
 
-    Attributes: environment: of the JVM. place: of paths without a scheme. hadoop: what was set in it. sources: of more.
+    Attributes: environment: of the JVM. place: of paths without a scheme. hadoop: its settings. sources: of more.
     """
 
     environment: Mapping[str, str] = {}
