@@ -29,8 +29,8 @@ from falkirk.steps.differential.graph import (
     Source,
 )  # fmt: skip
 from falkirk.steps.differential.hashing import hash_of, partition_of_hash
-from falkirk.steps.differential.operators import Trace
-from falkirk.steps.differential.ordered import FirstRows, Order, first_of, recorded_order, sorted_by_hash
+from falkirk.steps.differential.operators import Reduce, Trace
+from falkirk.steps.differential.ordered import FirstRows, Order, first_of, sorted_by_hash
 from falkirk.steps.differential.reports import WrittenFiles
 from falkirk.steps.differential.residue import residue
 from falkirk.steps.differential.routes import Routes
@@ -44,6 +44,7 @@ from falkirk.steps.differential.rows import (
     rounds,
     split_by_time,
 )
+from falkirk.steps.differential.running_sums import RunningSums, Unusual, can_run
 from falkirk.steps.differential.schedule import Schedule, WaitingKey
 from falkirk.steps.differential.schemas import arrow_of, port_schema
 from falkirk.steps.differential.task import (
@@ -63,6 +64,8 @@ _Files = dict[tuple[str, str], tuple[str, ...]]
 TOUCHED_MAX = 4_000_000
 #: The rows that are new in a trace are in no more tables than this.
 _TABLES_MAX = 3
+#: So many new rows of a trace wait at least until they are added up.
+_ADDED_MAX = 1 << 20
 
 
 class InMemory(Evaluator[pa.Table]):
@@ -71,7 +74,7 @@ class InMemory(Evaluator[pa.Table]):
     def __init__(
         self, graph: LoopGraph, routes: Routes, place: TaskFiles, traces: Mapping[tuple[str, str], Sequence[str]],
         pending: Mapping[WaitingKey, Sequence[str]], taken: Mapping[str, pa.Table], entered: set[Scope],
-        partitions: int, most: int,
+        partitions: int, most: int, *, keeps_sums: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(pending, entered)
         self._routes, self._partitions, self._files, self._taken, self._most = routes, partitions, traces, taken, most
@@ -88,8 +91,9 @@ class InMemory(Evaluator[pa.Table]):
         self._deferred: list[tuple[WaitingKey, pa.Table]] = []
         self._is_empty = True
         self._opened: dict[str, pa.Table] = {}
-        #: The new rows of each trace; each table is sorted by hash.
-        self._new: dict[tuple[str, str], list[pa.Table]] = {}
+        #: The new rows of each trace. The sums that are kept, by the operator's name.
+        self._new: dict[tuple[str, str], _NewRows] = {}
+        self._keeps_sums, self._sums = keeps_sums, dict[str, RunningSums]()
 
     # -- as Works ------------------------------------------------------------------------------------------------------
 
@@ -107,12 +111,27 @@ class InMemory(Evaluator[pa.Table]):
                 place.defer(f"deferred{port}", time, later)
             news.append(concat_rows([rows, *self.loaded(waiting[f"deferred{port}"])], schema))
         output = arrow_of(holder.schema, len(now))
-        out = act(
-            holder.operator, news, now, schema_of_results(holder.operator, news[0].schema, output, len(now)), place
-        )
+        results = schema_of_results(holder.operator, news[0].schema, output, len(now))
+        sums = self._sums_of(holder, now, results, waiting["due"])
+        out = act(holder.operator, news, now, results, place) if sums is None else sums.run(news[0], place)
         store_for_readers(out, len(now), self._routes.readers_of(holder), place)
         self._is_empty = False
         return out.select(output.names).cast(output)
+
+    def _sums_of(
+        self, holder: Joined | Reduced, now: LoopTime, results: pa.Schema, due: Sequence[Any]
+    ) -> RunningSums | None:  # fmt: skip
+        """Return the running sums of an operator; None: it must read all its rows."""
+        if not self._keeps_sums or holder.scope.restarts or len(now) != 1:
+            return None
+        if holder.name not in self._sums:
+            if not can_run(holder.operator, port_schema(holder, 0, len(now))):
+                return None
+            assert isinstance(holder.operator, Reduce)
+            self._sums[holder.name] = RunningSums(operator=holder.operator, now=now, results=results)
+        if due or self._sums[holder.name].now != now:
+            raise Unusual
+        return self._sums[holder.name]
 
     def conclude(self, result: Result, now: LoopTime) -> None:
         """See Works."""
@@ -187,14 +206,12 @@ class InMemory(Evaluator[pa.Table]):
 
     def trace(self, name: tuple[str, str]) -> list[pa.Table]:
         """Return the tables of a trace, each sorted by hash."""
-        return [*(self._open(path) for path in self._files.get(name, ())), *self._new.get(name, ())]
+        new = self._new[name].tables() if name in self._new else []
+        return [*(self._open(path) for path in self._files.get(name, ())), *new]
 
     def remember(self, name: tuple[str, str], rows: pa.Table, order: Order | None) -> None:
         """Add rows to a trace."""
-        tables = self._new.setdefault(name, [])
-        tables.append(sorted_by_hash(rows, order))
-        if len(tables) > _TABLES_MAX:
-            self._new[name] = [sorted_by_hash(consolidate(concat_rows(tables, rows.schema)), order)]
+        self._new.setdefault(name, _NewRows(order)).add(rows)
 
     def wait(self, key: WaitingKey, rows: pa.Table) -> None:
         """Store rows that wait for a time."""
@@ -217,11 +234,14 @@ class InMemory(Evaluator[pa.Table]):
 
     def remembered_in(self, folder: str) -> tuple[_Files, _Files]:
         """Store the new rows of all traces as runs of their partitions. Return the new files, and the old files that
-        were merged into them: the small ones, since a search for a key opens every run."""
+        were merged into them: the small ones, since a search for a key opens every run. Raises: Unusual."""
         found, merged = {}, {}
-        for (holder, what), tables in self._new.items():
-            rows = consolidate(concat_rows(tables, tables[0].schema))
-            write = partial(self._place.write_run, order=recorded_order(tables[0]))
+        changed = {name: new.all_of() for name, new in self._new.items()}
+        for name, sums in self._sums.items():
+            if (name, "input0") in changed:
+                sums.check(changed[name, "input0"])
+        for (holder, what), rows in changed.items():
+            write = partial(self._place.write_run, order=self._new[holder, what].order)
             merged[holder, what] = self._small(self._files.get((holder, what), ()), rows)
             if merged[holder, what]:
                 rows = consolidate(concat_rows([rows, *map(self._open, merged[holder, what])], rows.schema))
@@ -273,6 +293,44 @@ class InMemory(Evaluator[pa.Table]):
         return tuple(found)
 
 
+class _NewRows:
+    """The rows that a task adds to a trace. They are sorted only when somebody reads them. Args: order: of the rows of
+    a key."""
+
+    def __init__(self, order: Order | None) -> None:
+        self.order = order
+        self._sorted: list[pa.Table] = []
+        self._added: list[pa.Table] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows. Most rows of a loop cancel, so many of them are added up."""
+        self._added.append(rows)
+        if _rows_in(self._added) > _ADDED_MAX + _rows_in(self._sorted):
+            self._added, self._sorted = [self.all_of()], []
+
+    def tables(self) -> list[pa.Table]:
+        """Return all rows in tables that are sorted by hash."""
+        if self._added:
+            self._sorted.append(sorted_by_hash(_added_up(self._added), self.order))
+            self._added = []
+        if len(self._sorted) > _TABLES_MAX:
+            self._sorted = [sorted_by_hash(_added_up(self._sorted), self.order)]
+        return self._sorted
+
+    def all_of(self) -> pa.Table:
+        """Return all rows, equal rows together."""
+        tables = [*self._sorted, *self._added]
+        return consolidate(concat_rows(tables, tables[0].schema.remove_metadata()))
+
+
+def _rows_in(tables: Sequence[pa.Table]) -> int:
+    return sum(table.num_rows for table in tables)
+
+
+def _added_up(tables: Sequence[pa.Table]) -> pa.Table:
+    return tables[0] if len(tables) == 1 else consolidate(concat_rows(tables, tables[0].schema.remove_metadata()))
+
+
 class _Memory:
     """The `Place` of one operator at one time, in the memory of a task.
 
@@ -286,7 +344,7 @@ class _Memory:
 
     def trace(self, what: str, schema: pa.Schema) -> Trace:
         """See Place."""
-        return _Trace(self._works, self._works.trace((self._holder, what)), schema)
+        return _Trace(self._works, (self._holder, what), schema)
 
     def due(self, schema: pa.Schema) -> pa.Table:
         """See Place."""
@@ -302,16 +360,18 @@ class _Memory:
 
 
 class _Trace:
-    def __init__(self, works: InMemory, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
-        self._works, self._tables, self._schema = works, tables, schema
+    def __init__(self, works: InMemory, name: tuple[str, str], schema: pa.Schema) -> None:
+        self._works, self._name, self._schema = works, name, schema
 
     def rows(self, keys: Hashes) -> pa.Table:
-        found = concat_rows((runs.rows_with_hashes(table, keys) for table in self._tables), self._schema)
+        if not len(keys):
+            return self._schema.empty_table()
+        found = concat_rows((runs.rows_with_hashes(t, keys) for t in self._works.trace(self._name)), self._schema)
         self._works.touch(found.num_rows)
         return found
 
     def first(self, keys: Hashes, order: Order, most: int) -> FirstRows:
-        found = first_of(self._tables, keys, order, most, self._schema)
+        found = first_of(self._works.trace(self._name), keys, order, most, self._schema)
         self._works.touch(found.rows.num_rows)
         return found
 

@@ -35,6 +35,7 @@ from falkirk.steps.differential.in_memory import InMemory
 from falkirk.steps.differential.reports import WrittenFiles
 from falkirk.steps.differential.routes import Routes
 from falkirk.steps.differential.rows import LoopTime, concat_rows
+from falkirk.steps.differential.running_sums import Unusual
 from falkirk.steps.differential.schedule import Rounds, Schedule, WaitingKey
 from falkirk.steps.differential.schemas import arrow_of, port_schema, timed_schema
 
@@ -205,10 +206,16 @@ class SingleTask:
 
     def work(self, taken: Mapping[str, pa.Table]) -> TaskOutcome:
         """Compute. Args: taken: the sources' changes. Raises: Unsuitable, pa.ArrowException: Spark has to do it."""
+        try:
+            return self._work(taken, keeps_sums=True)
+        except Unusual:
+            return self._work(taken, keeps_sums=False)
+
+    def _work(self, taken: Mapping[str, pa.Table], *, keeps_sums: bool) -> TaskOutcome:
         routes = Routes(graph=self.graph)
         works = InMemory(
             self.graph, routes, self.place, self.traces, self.pending, taken, set(self.entered), self.partitions,
-            self.most,
+            self.most, keeps_sums=keeps_sums,
         )  # fmt: skip
         turns = Schedule(self.graph, works, routes, self.cut_short)
         turns.rounds = dict(self.rounds)

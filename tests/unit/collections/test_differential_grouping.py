@@ -9,7 +9,7 @@ from falkirk.steps.differential.operators import Aggregate, Group
 from falkirk.steps.differential.rows import DIFFERENCE, HASH, consolidate, hashes
 
 ROWS = 20_000
-SUM = Group(aggregates=(Aggregate(kind="sum", column="rank", name="rank"),), tolerance=1e-4)
+SUM = Group(aggregates=(Aggregate(kind="sum", column="rank", name="rank"),))
 
 
 def _rows(seed: int) -> pa.Table:

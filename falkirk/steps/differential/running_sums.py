@@ -1,0 +1,199 @@
+"""Running sums: keeps the sums of the keys that one task has read, so that a round of a loop reads only its changes.
+
+In a `fixpoint`, each round changes a few summands of many keys. A reduction would read all summands of these keys again.
+The sums of `exact_sums.py` do not depend on the order of additions. So a task may keep the sum of each key that it has
+read, and add each change. All rows of a `fixpoint` have the same time, hence there is one sum for each key.
+
+A reduction ignores a row whose count is below 1, which a sum can't know. So the rows of a key that is read must have
+positive counts, and at the end the task examines the counts of all rows that it has changed. If one is below 1, or if
+anything else is unusual (nulls, infinity, two keys with one hash), then the task reads all summands again, as jobs do.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from falkirk.steps.differential.exact_sums import COUNT_MAX, Units
+from falkirk.steps.differential.grouping import WholeNumbers, begins
+from falkirk.steps.differential.operators import Group, Reduce, Trace
+from falkirk.steps.differential.rows import DIFFERENCE, HASH, LoopTime, at, concat_rows, consolidate, is_by, same_values
+from falkirk.steps.differential.task import OperatorStorage
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Unusual(Exception):
+    """The sums can't be kept. The task has to read all summands in each round."""
+
+
+def can_run(operator: Any, given: pa.Schema) -> bool:
+    """Whether the sums of an operator can be kept. Args: given: the schema of its input."""
+    if not isinstance(operator, Reduce) or not operator.keys or not isinstance(operator.how, Group) or operator.how.settling_sum is None:
+        return False
+    return pa.types.is_float64(given.field(operator.how.settling_sum.column).type) and not any(
+        pa.types.is_floating(given.field(key).type) for key in operator.keys
+    )
+
+
+@dataclass(kw_only=True)
+class _Sums:
+    """The sums of keys, in the order of their hashes. Args: keys: a table of them. counts: of their rows. result: the
+    former result. is_there: whether there is one."""
+
+    hashes: WholeNumbers
+    keys: pa.Table
+    high: WholeNumbers
+    low: WholeNumbers
+    counts: WholeNumbers
+    result: npt.NDArray[np.float64]
+    is_there: Mask
+
+    def extended(self, more: "_Sums") -> "_Sums":
+        """Return these sums and those of other keys."""
+        hashes = np.concatenate([self.hashes, more.hashes])
+        order = np.argsort(hashes)
+        keys = pa.concat_tables([self.keys, more.keys]).combine_chunks().take(pa.array(order))
+        found = {
+            name: np.concatenate([getattr(self, name), getattr(more, name)])[order]
+            for name in ("high", "low", "counts", "result", "is_there")
+        }
+        return _Sums(hashes=hashes[order], keys=keys, **found)
+
+
+@dataclass(kw_only=True)
+class _Changes:
+    """The changes of keys, in the order of their hashes. Args: places: of a row of each key."""
+
+    hashes: WholeNumbers
+    places: Any
+    keys: pa.Table
+    high: WholeNumbers
+    low: WholeNumbers
+    counts: WholeNumbers
+
+
+@dataclass(kw_only=True)
+class RunningSums:
+    """The sums of one reduction at one time. Args: results: the schema of its results."""
+
+    operator: Reduce
+    now: LoopTime
+    results: pa.Schema
+    _sums: _Sums | None = None
+    #: The former rows of the keys.
+    _former: list[pa.Table] = field(default_factory=list)
+
+    def run(self, news: pa.Table, place: OperatorStorage) -> pa.Table:
+        """Do the same as `act`. Raises: Unusual."""
+        if not news.num_rows:
+            return self.results.empty_table()
+        out = self.work(news, place.trace("input0", news.schema), place.trace("output", self.results))
+        place.write("input0", news)
+        if out.num_rows:
+            place.write("output", out)
+        return out
+
+    def work(self, news: pa.Table, inputs: Trace, results: Trace) -> pa.Table:
+        """Return the changes of the results. Raises: Unusual."""
+        how = self.operator.how
+        assert isinstance(how, Group)
+        changes = self._summed(news)
+        found = self._places(changes, inputs, results)
+        sums = self._sums
+        assert sums is not None
+        if not same_values(sums.keys, found, changes.keys, np.arange(len(found))):
+            raise Unusual
+        for name in ("high", "low", "counts"):
+            getattr(sums, name)[found] += getattr(changes, name)
+        counts, before, was = sums.counts[found], sums.result[found], sums.is_there[found]
+        if len(counts) and (counts.min() < 0 or counts.max() > COUNT_MAX):
+            raise Unusual
+        after, is_there = Units.of(how.tolerance).numbers(sums.high[found], sums.low[found]), counts > 0
+        moved = (was != is_there) | (is_there & ~(np.abs(before - after) <= how.tolerance))
+        sums.result[found[moved]], sums.is_there[found[moved]] = after[moved], is_there[moved]
+        gone, come = np.flatnonzero(moved & was), np.flatnonzero(moved & is_there)
+        both = np.concatenate([gone, come])
+        out = changes.keys.take(pa.array(both)).append_column(HASH, pa.array(changes.hashes[both]))
+        out = out.append_column(self.operator.results[0], pa.array(np.concatenate([before[gone], after[come]])))
+        out = out.append_column(DIFFERENCE, pa.array(np.repeat([-1, 1], [len(gone), len(come)])))
+        return at(out, self.now).select(self.results.names).cast(self.results)
+
+    def check(self, changed: pa.Table) -> None:
+        """Check the counts of the rows of all keys. Args: changed: the new rows of the input. Raises: Unusual."""
+        less = changed.filter(pc.less(changed.column(DIFFERENCE), 0))
+        if less.num_rows:
+            _positive(consolidate(concat_rows([*self._former, less], changed.schema)))
+
+    def _summed(self, rows: pa.Table) -> _Changes:
+        """Return the sums of rows by key."""
+        how = self.operator.how
+        assert isinstance(how, Group) and how.settling_sum is not None
+        values, counts = rows.column(how.settling_sum.column), rows.column(DIFFERENCE).to_numpy()
+        high, low, suits = Units.of(how.tolerance).parts(pc.fill_null(values, np.nan).to_numpy())
+        if not suits.all() or (len(counts) and max(-int(counts.min()), int(counts.max())) > COUNT_MAX):
+            raise Unusual
+        hashes = rows.column(HASH).to_numpy()
+        order = np.argsort(hashes)
+        hashes = hashes[order]
+        first = np.flatnonzero(begins([hashes]))
+        keys = rows.select(list(self.operator.keys))
+        # Other rows of a key must have the same key as its first row.
+        if not same_values(keys, np.repeat(order[first], np.diff(first, append=len(order))), keys, order):
+            raise Unusual
+        if (np.add.reduceat(np.abs(counts)[order], first) > COUNT_MAX).any():
+            raise Unusual
+        places = order[first]
+        sums = [np.add.reduceat(part[order], first) for part in (high * counts, low * counts, counts)]
+        return _Changes(
+            hashes=hashes[first], places=places, keys=keys.take(pa.array(places)), high=sums[0], low=sums[1],
+            counts=sums[2],
+        )  # fmt: skip
+
+    def _places(self, changes: _Changes, inputs: Trace, results: Trace) -> Any:
+        """Return the places of keys among the sums. It reads those that are missing."""
+        if self._sums is not None and len(self._sums.hashes):
+            found = np.minimum(np.searchsorted(self._sums.hashes, changes.hashes), len(self._sums.hashes) - 1)
+            missing = self._sums.hashes[found] != changes.hashes
+            if not missing.any():
+                return found
+        else:
+            missing = np.ones(len(changes.hashes), dtype=bool)
+        more = self._read(changes, np.flatnonzero(missing), inputs, results)
+        self._sums = more if self._sums is None else self._sums.extended(more)
+        return np.searchsorted(self._sums.hashes, changes.hashes)
+
+    def _read(self, changes: _Changes, which: Any, inputs: Trace, results: Trace) -> _Sums:
+        """Return the sums of keys before the changes."""
+        hashes = changes.hashes[which]
+        rows, former = (consolidate(trace.rows(hashes)) for trace in (inputs, results))
+        for found in (rows, former):
+            _positive(found)
+            if not pc.all(is_by(found, self.now), min_count=0).as_py():
+                raise Unusual
+        self._former.append(rows)
+        keys = changes.keys.take(pa.array(which))
+        read, place = self._summed(rows), np.searchsorted(hashes, former.column(HASH).to_numpy())
+        there = np.searchsorted(hashes, read.hashes)
+        result = former.column(self.operator.results[0])
+        if (
+            len(np.unique(place)) < len(place) or result.null_count
+            or not same_values(keys, place, former.select(list(self.operator.keys)), np.arange(len(place)))
+            or not same_values(keys, there, read.keys, np.arange(len(there)))
+        ):  # fmt: skip
+            raise Unusual
+        sums = _Sums(
+            hashes=hashes, keys=keys, result=np.zeros(len(hashes)), is_there=np.zeros(len(hashes), dtype=bool),
+            **{name: np.zeros(len(hashes), dtype=np.int64) for name in ("high", "low", "counts")},
+        )  # fmt: skip
+        sums.high[there], sums.low[there], sums.counts[there] = read.high, read.low, read.counts
+        sums.result[place], sums.is_there[place] = result.to_numpy(), True
+        return sums
+
+
+def _positive(rows: pa.Table) -> None:
+    if rows.num_rows and pc.min(rows.column(DIFFERENCE)).as_py() < 1:
+        raise Unusual
