@@ -26,7 +26,7 @@ _FACTOR = np.uint64(0x9E3779B185EBCA87)
 def sorted_distinct(numbers: WholeNumbers) -> WholeNumbers:
     """Return each number once, in order."""
     ordered = np.sort(numbers)
-    return ordered[begins([ordered])]
+    return ordered[begins_of([ordered])]
 
 
 def stable_order(numbers: WholeNumbers) -> RowPlaces:
@@ -34,7 +34,7 @@ def stable_order(numbers: WholeNumbers) -> RowPlaces:
     if len(numbers) < ROWS_MIN:
         return np.argsort(numbers, kind="stable")
     order = np.argsort(numbers)
-    place = np.cumsum(begins([numbers[order]])) - 1
+    place = np.cumsum(begins_of([numbers[order]])) - 1
     found: RowPlaces = np.sort(place * len(numbers) + order) - place * len(numbers)
     return found
 
@@ -84,8 +84,8 @@ def float_sums(table: pa.Table, keys: Sequence[str], values: str, counts: str) -
         return None
     by_value = np.argsort(numbers)
     order = by_value[stable_order(columns[0][by_value])]
-    begins = begins([columns[0][order]])
-    if not np.array_equal(begins, begins([column[order] for column in columns])):  # several keys share a hash
+    begins = begins_of([columns[0][order]])
+    if not np.array_equal(begins, begins_of([column[order] for column in columns])):  # several keys share a hash
         return None
     with np.errstate(over="ignore"):
         summands = (numbers * table.column(counts).to_numpy())[order]
@@ -115,13 +115,13 @@ def _grouped(columns: Sequence[WholeNumbers]) -> tuple[RowPlaces, npt.NDArray[np
             mixed ^= mixed >> np.uint64(32)
     numbers = mixed.view(np.int64)
     order = np.argsort(numbers)
-    begins = begins([numbers[order]])
-    if np.array_equal(begins, begins([column[order] for column in columns])):
+    begins = begins_of([numbers[order]])
+    if np.array_equal(begins, begins_of([column[order] for column in columns])):
         return order, begins
     return None
 
 
-def begins(columns: Sequence[Any]) -> npt.NDArray[np.bool_]:
+def begins_of(columns: Sequence[Any]) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows that differ from the row before."""
     found = np.zeros(len(columns[0]), dtype=bool)
     found[:1] = True

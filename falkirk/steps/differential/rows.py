@@ -54,16 +54,17 @@ def split_by_time(table: pa.Table, depth: int) -> dict[LoopTime, pa.Table]:
     if not depth:
         return {(): table} if table.num_rows else {}
     names = rounds(depth)
+    columns = [table.column(name).to_numpy() for name in names]
+    if table.num_rows and all((column == column[0]).all() for column in columns):
+        return {tuple(int(column[0]) for column in columns): table}
     times = {
         tuple(row.values()) for row in table.select(names).group_by(names, use_threads=False).aggregate([]).to_pylist()
     }
-    if len(times) == 1:
-        return {times.pop(): table}
     found = {}
     for time in times:
         mask = np.ones(table.num_rows, dtype=bool)
-        for name, value in zip(names, time, strict=True):
-            mask &= table.column(name).to_numpy() == value
+        for column, value in zip(columns, time, strict=True):
+            mask &= column == value
         found[time] = table.filter(pa.array(mask))
     return found
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from falkirk.steps.differential.exact_sums import COUNT_MAX, Units
-from falkirk.steps.differential.grouping import WholeNumbers, begins
+from falkirk.steps.differential.grouping import WholeNumbers, begins_of
 from falkirk.steps.differential.operators import Group, Reduce, Trace
 from falkirk.steps.differential.rows import DIFFERENCE, HASH, LoopTime, at, concat_rows, consolidate, is_by, same_values
 from falkirk.steps.differential.task import OperatorStorage
@@ -139,7 +139,7 @@ class RunningSums:
         hashes = rows.column(HASH).to_numpy()
         order = np.argsort(hashes)
         hashes = hashes[order]
-        first = np.flatnonzero(begins([hashes]))
+        first = np.flatnonzero(begins_of([hashes]))
         keys = rows.select(list(self.operator.keys))
         # Other rows of a key must have the same key as its first row.
         if not same_values(keys, np.repeat(order[first], np.diff(first, append=len(order))), keys, order):
