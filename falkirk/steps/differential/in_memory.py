@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from falkirk.steps.differential import runs
 from falkirk.steps.differential.evaluator import Evaluated, Evaluator
 from falkirk.steps.differential.expressions import Unsuitable
 from falkirk.steps.differential.files import Measured, TaskFiles
@@ -30,7 +29,7 @@ from falkirk.steps.differential.graph import (
 )  # fmt: skip
 from falkirk.steps.differential.hashing import hash_of, partition_of_hash
 from falkirk.steps.differential.operators import Reduce, Trace
-from falkirk.steps.differential.ordered import FirstRows, Order, first_of, sorted_by_hash
+from falkirk.steps.differential.ordered import FirstRows, Order
 from falkirk.steps.differential.reports import WrittenFiles
 from falkirk.steps.differential.residue import residue
 from falkirk.steps.differential.routes import Routes
@@ -56,16 +55,13 @@ from falkirk.steps.differential.task import (
     small,
     store_for_readers,
 )
+from falkirk.steps.differential.traces import TraceName, Traces
 
-_Files = dict[tuple[str, str], tuple[str, ...]]
+_Files = dict[TraceName, tuple[str, ...]]
 """The files of traces, by holder and kind."""
 
 #: A round that reads more rows of traces than this is faster as a job of several tasks.
 TOUCHED_MAX = 4_000_000
-#: The rows that are new in a trace are in no more tables than this.
-_TABLES_MAX = 3
-#: So many new rows of a trace wait at least until they are added up.
-_ADDED_MAX = 1 << 20
 
 
 class InMemory(Evaluator[pa.Table]):
@@ -86,13 +82,11 @@ class InMemory(Evaluator[pa.Table]):
         self._by_key = {h.name for h in graph.holders() if isinstance(h, Joined | Reduced)}
         #: Whether the last round had little to do: few rows wait for the next round, and few rows were read.
         self.is_little = True
-        self._touched = 0
         #: Rows that wait for a later round; one of the current round may have the same time.
         self._deferred: list[tuple[WaitingKey, pa.Table]] = []
         self._is_empty = True
-        self._opened: dict[str, pa.Table] = {}
-        #: The new rows of each trace. The sums that are kept, by the operator's name.
-        self._new: dict[tuple[str, str], _NewRows] = {}
+        self.memory = Traces(place, traces)
+        #: The sums that are kept, by the operator's name.
         self._keeps_sums, self._sums = keeps_sums, dict[str, RunningSums]()
 
     # -- as Works ------------------------------------------------------------------------------------------------------
@@ -160,8 +154,8 @@ class InMemory(Evaluator[pa.Table]):
         deferred, self._deferred, self._is_empty, self.step = self._deferred, [], True, Evaluated()
         for key, rows in deferred:
             self.pending[key] = (*self.pending.get(key, ()), rows)
-        going, touched = sum(rows.num_rows for _, rows in deferred), self._touched
-        self.is_little, self._touched = going <= self._most and touched <= TOUCHED_MAX, 0
+        going, touched = sum(rows.num_rows for _, rows in deferred), self.memory.touched
+        self.is_little, self.memory.touched = going <= self._most and touched <= TOUCHED_MAX, 0
         if self._taken and not self.is_little:
             raise Unsuitable("too many rows wait for the next round")
 
@@ -202,29 +196,11 @@ class InMemory(Evaluator[pa.Table]):
         """See Evaluator."""
         return rows
 
-    # -- traces --------------------------------------------------------------------------------------------------------
-
-    def trace(self, name: tuple[str, str]) -> list[pa.Table]:
-        """Return the tables of a trace, each sorted by hash."""
-        new = self._new[name].tables() if name in self._new else []
-        return [*(self._open(path) for path in self._files.get(name, ())), *new]
-
-    def remember(self, name: tuple[str, str], rows: pa.Table, order: Order | None) -> None:
-        """Add rows to a trace."""
-        self._new.setdefault(name, _NewRows(order)).add(rows)
+    # -- memory --------------------------------------------------------------------------------------------------------
 
     def wait(self, key: WaitingKey, rows: pa.Table) -> None:
         """Store rows that wait for a time."""
         self._deferred.append((key, rows))
-
-    def touch(self, rows: int) -> None:
-        """Count the rows of a trace that were read."""
-        self._touched += rows
-
-    def _open(self, path: str) -> pa.Table:
-        if path not in self._opened:
-            self._opened[path] = self._place.load(path)
-        return self._opened[path]
 
     def loaded(self, several: Iterable[Any]) -> list[pa.Table]:
         """Return waiting rows as tables: some are in memory, others in files."""
@@ -236,15 +212,15 @@ class InMemory(Evaluator[pa.Table]):
         """Store the new rows of all traces as runs of their partitions. Return the new files, and the old files that
         were merged into them: the small ones, since a search for a key opens every run. Raises: Unusual."""
         found, merged = {}, {}
-        changed = {name: new.all_of() for name, new in self._new.items()}
-        for name, sums in self._sums.items():
-            if (name, "input0") in changed:
-                sums.check(changed[name, "input0"])
-        for (holder, what), rows in changed.items():
-            write = partial(self._place.write_run, order=self._new[holder, what].order)
+        changed = [*self.memory.new_rows()]
+        for (holder, what), rows, _ in changed:
+            if holder in self._sums and what == "input0":
+                self._sums[holder].check(rows)
+        for (holder, what), rows, order in changed:
+            write = partial(self._place.write_run, order=order)
             merged[holder, what] = self._small(self._files.get((holder, what), ()), rows)
             if merged[holder, what]:
-                rows = consolidate(concat_rows([rows, *map(self._open, merged[holder, what])], rows.schema))
+                rows = consolidate(concat_rows([rows, *map(self.memory.open, merged[holder, what])], rows.schema))
             found[holder, what] = self._stored(folder, holder, what, (), rows, write)
         return found, merged
 
@@ -293,44 +269,6 @@ class InMemory(Evaluator[pa.Table]):
         return tuple(found)
 
 
-class _NewRows:
-    """The rows that a task adds to a trace. They are sorted only when somebody reads them. Args: order: of the rows of
-    a key."""
-
-    def __init__(self, order: Order | None) -> None:
-        self.order = order
-        self._sorted: list[pa.Table] = []
-        self._added: list[pa.Table] = []
-
-    def add(self, rows: pa.Table) -> None:
-        """Add rows. Most rows of a loop cancel, so many of them are added up."""
-        self._added.append(rows)
-        if _rows_in(self._added) > _ADDED_MAX + _rows_in(self._sorted):
-            self._added, self._sorted = [self.all_of()], []
-
-    def tables(self) -> list[pa.Table]:
-        """Return all rows in tables that are sorted by hash."""
-        if self._added:
-            self._sorted.append(sorted_by_hash(_added_up(self._added), self.order))
-            self._added = []
-        if len(self._sorted) > _TABLES_MAX:
-            self._sorted = [sorted_by_hash(_added_up(self._sorted), self.order)]
-        return self._sorted
-
-    def all_of(self) -> pa.Table:
-        """Return all rows, equal rows together."""
-        tables = [*self._sorted, *self._added]
-        return consolidate(concat_rows(tables, tables[0].schema.remove_metadata()))
-
-
-def _rows_in(tables: Sequence[pa.Table]) -> int:
-    return sum(table.num_rows for table in tables)
-
-
-def _added_up(tables: Sequence[pa.Table]) -> pa.Table:
-    return tables[0] if len(tables) == 1 else consolidate(concat_rows(tables, tables[0].schema.remove_metadata()))
-
-
 class _Memory:
     """The `Place` of one operator at one time, in the memory of a task.
 
@@ -352,7 +290,7 @@ class _Memory:
 
     def write(self, what: str, rows: pa.Table, order: Order | None = None) -> None:
         """See Place."""
-        self._works.remember((self._holder, what), rows, order)
+        self._works.memory.add((self._holder, what), rows, order)
 
     def defer(self, what: str, time: LoopTime, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
         """See Place."""
@@ -360,20 +298,14 @@ class _Memory:
 
 
 class _Trace:
-    def __init__(self, works: InMemory, name: tuple[str, str], schema: pa.Schema) -> None:
-        self._works, self._name, self._schema = works, name, schema
+    def __init__(self, works: InMemory, name: TraceName, schema: pa.Schema) -> None:
+        self._memory, self._name, self._schema = works.memory, name, schema
 
     def rows(self, keys: Hashes) -> pa.Table:
-        if not len(keys):
-            return self._schema.empty_table()
-        found = concat_rows((runs.rows_with_hashes(t, keys) for t in self._works.trace(self._name)), self._schema)
-        self._works.touch(found.num_rows)
-        return found
+        return self._memory.rows(self._name, keys, self._schema)
 
     def first(self, keys: Hashes, order: Order, most: int) -> FirstRows:
-        found = first_of(self._works.trace(self._name), keys, order, most, self._schema)
-        self._works.touch(found.rows.num_rows)
-        return found
+        return self._memory.first(self._name, keys, order, most, self._schema)
 
 
 def _hashed(holder: Joined | Reduced, port: int, frame: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -32,7 +32,12 @@ class Unusual(Exception):
 
 def can_run(operator: Any, given: pa.Schema) -> bool:
     """Whether the sums of an operator can be kept. Args: given: the schema of its input."""
-    if not isinstance(operator, Reduce) or not operator.keys or not isinstance(operator.how, Group) or operator.how.settling_sum is None:
+    if (
+        not isinstance(operator, Reduce)
+        or not operator.keys
+        or not isinstance(operator.how, Group)
+        or operator.how.settling_sum is None
+    ):
         return False
     return pa.types.is_float64(given.field(operator.how.settling_sum.column).type) and not any(
         pa.types.is_floating(given.field(key).type) for key in operator.keys
