@@ -46,14 +46,15 @@ def order_of(numbers: WholeNumbers) -> RowPlaces:
     return np.argsort(numbers)
 
 
-def added(table: pa.Table, names: Sequence[str], difference: str) -> pa.Table | None:
+def added(table: pa.Table, names: Sequence[str], difference: str, dependent: str) -> pa.Table | None:
     """Return the distinct rows of some columns, with the sums of whole numbers, without sums of 0.
 
-    The order of rows depends only on their values.
+    The order of rows depends only on their values. Args: dependent: a column that need not be compared, if there are
+    others: its values follow from those of the others.
     """
     if table.num_rows < ROWS_MIN:
         return None
-    columns = _as_numbers(table, names)
+    columns = _as_numbers(table, [name for name in names if name != dependent] or names)
     counts = table.column(difference).to_numpy()
     if columns is None or max(abs(int(counts.min())), abs(int(counts.max()))) * len(counts) >= _MOST:
         return None

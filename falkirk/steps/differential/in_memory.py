@@ -284,6 +284,10 @@ class _Memory:
         """See Place."""
         return _Trace(self._works, (self._holder, what), schema)
 
+    def former(self, what: str, schema: pa.Schema) -> Trace:
+        """See FormerStorage."""
+        return _Trace(self._works, (self._holder, what), schema, is_former=True)
+
     def due(self, schema: pa.Schema) -> pa.Table:
         """See Place."""
         return concat_rows(self._works.loaded(self._due), schema)
@@ -298,11 +302,11 @@ class _Memory:
 
 
 class _Trace:
-    def __init__(self, works: InMemory, name: TraceName, schema: pa.Schema) -> None:
-        self._memory, self._name, self._schema = works.memory, name, schema
+    def __init__(self, works: InMemory, name: TraceName, schema: pa.Schema, *, is_former: bool = False) -> None:
+        self._memory, self._name, self._schema, self._is_former = works.memory, name, schema, is_former
 
     def rows(self, keys: Hashes) -> pa.Table:
-        return self._memory.rows(self._name, keys, self._schema)
+        return self._memory.rows(self._name, keys, self._schema, is_former=self._is_former)
 
     def first(self, keys: Hashes, order: Order, most: int) -> FirstRows:
         return self._memory.first(self._name, keys, order, most, self._schema)

@@ -88,7 +88,7 @@ def consolidate(table: pa.Table) -> pa.Table:
         return table
     table = normalised(table)
     names = [name for name in table.column_names if name != DIFFERENCE]
-    added = grouping.added(table, names, DIFFERENCE)
+    added = grouping.added(table, names, DIFFERENCE, dependent=HASH)
     if added is not None:
         return added
     check_sums(table, names, DIFFERENCE)

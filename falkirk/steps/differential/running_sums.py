@@ -1,8 +1,8 @@
 """Running sums: keeps the sums of the keys that one task has read, so that a round of a loop reads only its changes.
 
-In a `fixpoint`, each round changes a few summands of many keys. A reduction would read all summands of these keys again.
-The sums of `exact_sums.py` do not depend on the order of additions. So a task may keep the sum of each key that it has
-read, and add each change. All rows of a `fixpoint` have the same time, hence there is one sum for each key.
+In a `fixpoint`, each round changes a few summands of many keys. A reduction would read all summands of these keys
+again. The sums of `exact_sums.py` do not depend on the order of additions. So a task keeps the sum of each key that it
+has read, and adds each change. All rows of a `fixpoint` have the same time, so each key has one sum.
 
 A reduction ignores a row whose count is below 1, which a sum can't know. So the rows of a key that is read must have
 positive counts, and at the end the task examines the counts of all rows that it has changed. If one is below 1, or if
@@ -10,7 +10,7 @@ anything else is unusual (nulls, infinity, two keys with one hash), then the tas
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,18 +30,21 @@ class Unusual(Exception):
     """The sums can't be kept. The task has to read all summands in each round."""
 
 
+class FormerStorage(OperatorStorage, Protocol):
+    """Where the sums find the rows of former epochs."""
+
+    def former(self, what: str, schema: pa.Schema) -> Trace:
+        """Return a trace without new rows. Keys whose sums are not kept yet have none."""
+
+
 def can_run(operator: Any, given: pa.Schema) -> bool:
     """Whether the sums of an operator can be kept. Args: given: the schema of its input."""
-    if (
-        not isinstance(operator, Reduce)
-        or not operator.keys
-        or not isinstance(operator.how, Group)
-        or operator.how.settling_sum is None
-    ):
+    if not isinstance(operator, Reduce) or not operator.keys or not isinstance(operator.how, Group):
         return False
-    return pa.types.is_float64(given.field(operator.how.settling_sum.column).type) and not any(
-        pa.types.is_floating(given.field(key).type) for key in operator.keys
-    )
+    if any(pa.types.is_floating(given.field(key).type) for key in operator.keys):
+        return False
+    only = operator.how.settling_sum
+    return only is not None and pa.types.is_float64(given.field(only.column).type)
 
 
 @dataclass(kw_only=True)
@@ -92,11 +95,11 @@ class RunningSums:
     #: The former rows of the keys.
     _former: list[pa.Table] = field(default_factory=list)
 
-    def run(self, news: pa.Table, place: OperatorStorage) -> pa.Table:
+    def run(self, news: pa.Table, place: FormerStorage) -> pa.Table:
         """Do the same as `act`. Raises: Unusual."""
         if not news.num_rows:
             return self.results.empty_table()
-        out = self.work(news, place.trace("input0", news.schema), place.trace("output", self.results))
+        out = self.work(news, place.former("input0", news.schema), place.former("output", self.results))
         place.write("input0", news)
         if out.num_rows:
             place.write("output", out)
@@ -136,7 +139,8 @@ class RunningSums:
     def _summed(self, rows: pa.Table) -> _Changes:
         """Return the sums of rows by key."""
         how = self.operator.how
-        assert isinstance(how, Group) and how.settling_sum is not None
+        assert isinstance(how, Group)
+        assert how.settling_sum is not None
         values, counts = rows.column(how.settling_sum.column), rows.column(DIFFERENCE).to_numpy()
         high, low, suits = Units.of(how.tolerance).parts(pc.fill_null(values, np.nan).to_numpy())
         if not suits.all() or (len(counts) and max(-int(counts.min()), int(counts.max())) > COUNT_MAX):

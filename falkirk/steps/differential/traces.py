@@ -47,11 +47,12 @@ class Traces:
         """Return the new rows of all traces, equal rows together, with their order."""
         return ((name, new.all_of(), new.order) for name, new in self._new.items())
 
-    def rows(self, name: TraceName, keys: Hashes, schema: pa.Schema) -> pa.Table:
-        """Return the rows of a trace with these hashes."""
+    def rows(self, name: TraceName, keys: Hashes, schema: pa.Schema, *, is_former: bool) -> pa.Table:
+        """Return the rows of a trace with these hashes. Args: is_former: only those of former epochs."""
         if not len(keys):
             return schema.empty_table()
-        found = concat_rows((runs.rows_with_hashes(table, keys) for table in self._tables(name)), schema)
+        tables = self._former_tables(name) if is_former else self._tables(name)
+        found = concat_rows((runs.rows_with_hashes(table, keys) for table in tables), schema)
         self._touch(name, found.num_rows)
         return found
 
@@ -62,9 +63,10 @@ class Traces:
         return found
 
     def _tables(self, name: TraceName) -> list[pa.Table]:
-        new = self._new[name].tables() if name in self._new else []
-        former = self._former.get(name) or [self.open(path) for path in self._files.get(name, ())]
-        return [*former, *new]
+        return [*self._former_tables(name), *(self._new[name].tables() if name in self._new else [])]
+
+    def _former_tables(self, name: TraceName) -> list[pa.Table]:
+        return self._former.get(name) or [self.open(path) for path in self._files.get(name, ())]
 
     def _touch(self, name: TraceName, rows: int) -> None:
         """Count rows that were read. Once they are as many as the trace had at first, its files become one table, since
@@ -89,12 +91,14 @@ class _NewRows:
         self.order = order
         self._sorted: list[pa.Table] = []
         self._added: list[pa.Table] = []
+        self._most = _ADDED_MAX
 
     def add(self, rows: pa.Table) -> None:
         """Add rows. Most rows of a loop cancel each other, so equal rows of many are added up."""
         self._added.append(rows)
-        if _rows_in(self._added) > _ADDED_MAX + _rows_in(self._sorted):
+        if _rows_in(self._added) > self._most:
             self._added, self._sorted = [self.all_of()], []
+            self._most = _ADDED_MAX + 2 * _rows_in(self._added)
 
     def tables(self) -> list[pa.Table]:
         """Return all rows in tables that are sorted by hash."""

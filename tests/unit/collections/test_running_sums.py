@@ -34,6 +34,9 @@ class Kept:
     def trace(self, what: str, schema: pa.Schema) -> Trace:
         return _Kept(self, what)
 
+    def former(self, what: str, schema: pa.Schema) -> Trace:
+        return _Kept(self, what)
+
     def due(self, schema: pa.Schema) -> pa.Table:
         return schema.empty_table()
 
