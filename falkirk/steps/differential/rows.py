@@ -174,11 +174,10 @@ def _pairs(left: pa.Table, right: pa.Table, one: Any, other: Any, depth: int) ->
     beside = right.select([n for n in right.column_names if n not in left.column_names]).take(pa.array(other))
     for name in beside.column_names:
         taken = taken.append_column(name, beside.column(name))
-    for name in rounds(depth):
-        latest = np.maximum(left.column(name).to_numpy()[one], right.column(name).to_numpy()[other])
-        taken = taken.append_column(name, pa.array(latest))
-    counts = (pa.array(table.column(DIFFERENCE).to_numpy()[some]) for table, some in ((left, one), (right, other)))
-    return taken.append_column(DIFFERENCE, product_of(*counts))
+    for name in ours:
+        both = (pa.array(table.column(name).to_numpy()[some]) for table, some in ((left, one), (right, other)))
+        taken = taken.append_column(name, product_of(*both) if name == DIFFERENCE else pc.max_element_wise(*both))
+    return taken
 
 
 def product_of(one: Any, other: Any) -> Any:
