@@ -39,6 +39,26 @@ def stable_order(numbers: WholeNumbers) -> RowPlaces:
     return found
 
 
+def stable_order_of_pairs(first: WholeNumbers, second: WholeNumbers) -> RowPlaces | None:
+    """Return the places in the order of the first numbers, then of the second ones, then of the places. None: there are
+    few numbers, or their range is too large.
+
+    The group of equal first numbers, the second number and the place are parts of one number, and these are sorted.
+    """
+    rows = len(first)
+    if rows < ROWS_MIN:
+        return None
+    least = int(second.min())
+    span = int(second.max()) - least + 1
+    order = np.argsort(first)
+    group = np.cumsum(begins_of([first[order]])) - 1
+    bits = rows.bit_length()
+    if (int(group[-1]) + 1) * span << bits > _MOST:
+        return None
+    packed: WholeNumbers = np.sort((group * span + (second[order] - least) << bits) + order)
+    return packed & ((1 << bits) - 1)
+
+
 def order_of(numbers: WholeNumbers) -> RowPlaces:
     """Return the places of the numbers in order, which they may already have."""
     if len(numbers) < 2 or (numbers[1:] >= numbers[:-1]).all():
