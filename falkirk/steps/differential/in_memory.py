@@ -50,6 +50,7 @@ from falkirk.steps.differential.task import (
     FileName,
     LaterReader,
     act,
+    due_schema,
     new_attempt,
     schema_of_results,
     small,
@@ -62,6 +63,8 @@ _Files = dict[TraceName, tuple[str, ...]]
 
 #: A round that reads more rows of traces than this is faster as a job of several tasks.
 TOUCHED_MAX = 4_000_000
+#: If the task computes a whole epoch, its work is lost only if a round exceeds the limits by this factor.
+_LOST = 2
 
 
 class InMemory(Evaluator[pa.Table]):
@@ -106,15 +109,16 @@ class InMemory(Evaluator[pa.Table]):
             news.append(concat_rows([rows, *self.loaded(waiting[f"deferred{port}"])], schema))
         output = arrow_of(holder.schema, len(now))
         results = schema_of_results(holder.operator, news[0].schema, output, len(now))
-        sums = self._sums_of(holder, now, results, waiting["due"])
-        out = act(holder.operator, news, now, results, place) if sums is None else sums.run(news[0], place)
+        sums = self._sums_of(holder, now, results)
+        if sums is None:
+            out = act(holder.operator, news, now, results, place)
+        else:
+            out = sums.run(news[0], place.due(due_schema(holder.operator, news[0].schema)), place)
         store_for_readers(out, len(now), self._routes.readers_of(holder), place)
         self._is_empty = False
         return out.select(output.names).cast(output)
 
-    def _sums_of(
-        self, holder: Joined | Reduced, now: LoopTime, results: pa.Schema, due: Sequence[Any]
-    ) -> RunningSums | None:  # fmt: skip
+    def _sums_of(self, holder: Joined | Reduced, now: LoopTime, results: pa.Schema) -> RunningSums | None:
         """Return the running sums of an operator; None: it must read all its rows."""
         if not self._keeps_sums or holder.scope.restarts or len(now) != 1:
             return None
@@ -123,7 +127,7 @@ class InMemory(Evaluator[pa.Table]):
                 return None
             assert isinstance(holder.operator, Reduce)
             self._sums[holder.name] = RunningSums(operator=holder.operator, now=now, results=results)
-        if due or self._sums[holder.name].now != now:
+        if self._sums[holder.name].now != now:
             raise Unusual
         return self._sums[holder.name]
 
@@ -154,9 +158,9 @@ class InMemory(Evaluator[pa.Table]):
         deferred, self._deferred, self._is_empty, self.step = self._deferred, [], True, Evaluated()
         for key, rows in deferred:
             self.pending[key] = (*self.pending.get(key, ()), rows)
-        going, touched = sum(rows.num_rows for _, rows in deferred), self.memory.touched
-        self.is_little, self.memory.touched = going <= self._most and touched <= TOUCHED_MAX, 0
-        if self._taken and not self.is_little:
+        part = max(sum(rows.num_rows for _, rows in deferred) / self._most, self.memory.touched / TOUCHED_MAX)
+        self.is_little, self.memory.touched = part <= 1, 0
+        if self._taken and part > _LOST:
             raise Unsuitable("too many rows wait for the next round")
 
     def residue(self, rows: Any) -> int:

@@ -23,6 +23,10 @@ from falkirk.steps.differential.operators import Group, Reduce, Trace
 from falkirk.steps.differential.rows import DIFFERENCE, HASH, LoopTime, at, concat_rows, consolidate, is_by, same_values
 from falkirk.steps.differential.task import OperatorStorage
 
+#: Up to so many changes of results are all sent. Of more, those are held back that are less than this part of the
+#: greatest one.
+_FEW, _GREAT = 300, 1 / 32
+
 Mask = npt.NDArray[np.bool_]
 
 
@@ -60,6 +64,10 @@ class _Sums:
     result: npt.NDArray[np.float64]
     is_there: Mask
 
+    def numbers(self, tolerance: float) -> npt.NDArray[np.float64]:
+        """Return the sums; 0 for keys without rows."""
+        return np.where(self.counts > 0, Units.of(tolerance).numbers(self.high, self.low), 0.0)
+
     def extended(self, more: "_Sums") -> "_Sums":
         """Return these sums and those of other keys."""
         hashes = np.concatenate([self.hashes, more.hashes])
@@ -95,39 +103,91 @@ class RunningSums:
     #: The former rows of the keys.
     _former: list[pa.Table] = field(default_factory=list)
 
-    def run(self, news: pa.Table, place: FormerStorage) -> pa.Table:
-        """Do the same as `act`. Raises: Unusual."""
-        if not news.num_rows:
+    #: Whether a former epoch has left results, and whether the last round has held back changes of results.
+    _has_former: bool = False
+    _holds: bool = False
+
+    def run(self, news: pa.Table, due: pa.Table, place: FormerStorage) -> pa.Table:
+        """Do the same as `act`, but hold back small changes while there are great ones. Args: due: keys to wake.
+
+        Raises: Unusual.
+        """
+        # The sums know the keys that the last round held back. Others were left by another task, or a former epoch.
+        asked = (
+            news
+            if self._holds or not due.num_rows
+            else concat_rows([news, self._nothing(due, news.schema)], news.schema)
+        )
+        self._add(asked, place)
+        if news.num_rows:
+            place.write("input0", news)
+        if self._sums is None:
             return self.results.empty_table()
-        out = self.work(news, place.former("input0", news.schema), place.former("output", self.results))
-        place.write("input0", news)
+        sent, held = self._moved(self._sums)
+        self._holds = len(held) > 0
+        if self._holds:
+            place.defer("due", self.now, self._keys(held))
+        out = self._sent(self._sums, sent)
         if out.num_rows:
             place.write("output", out)
         return out
 
-    def work(self, news: pa.Table, inputs: Trace, results: Trace) -> pa.Table:
-        """Return the changes of the results. Raises: Unusual."""
-        how = self.operator.how
-        assert isinstance(how, Group)
+    def _nothing(self, due: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Return a row for each key that is due, which changes nothing."""
+        zeros = {field.name: np.zeros(due.num_rows) for field in schema if field.name not in due.column_names}
+        for name, values in zeros.items():
+            due = due.append_column(name, pa.array(values).cast(schema.field(name).type))
+        return due.select(schema.names)
+
+    def _add(self, news: pa.Table, place: FormerStorage) -> None:
+        """Add changes to the sums."""
+        if not news.num_rows:
+            return
         changes = self._summed(news)
-        found = self._places(changes, inputs, results)
+        found = self._places(changes, place.former("input0", news.schema), place.former("output", self.results))
         sums = self._sums
         assert sums is not None
         if not same_values(sums.keys, found, changes.keys, np.arange(len(found))):
             raise Unusual
         for name in ("high", "low", "counts"):
             getattr(sums, name)[found] += getattr(changes, name)
-        counts, before, was = sums.counts[found], sums.result[found], sums.is_there[found]
-        if len(counts) and (counts.min() < 0 or counts.max() > COUNT_MAX):
+        counts = sums.counts[found]
+        if counts.min() < 0 or counts.max() > COUNT_MAX:
             raise Unusual
-        after, is_there = Units.of(how.tolerance).numbers(sums.high[found], sums.low[found]), counts > 0
-        moved = (was != is_there) | (is_there & ~(np.abs(before - after) <= how.tolerance))
-        sums.result[found[moved]], sums.is_there[found[moved]] = after[moved], is_there[moved]
-        gone, come = np.flatnonzero(moved & was), np.flatnonzero(moved & is_there)
-        both = np.concatenate([gone, come])
-        out = changes.keys.take(pa.array(both)).append_column(HASH, pa.array(changes.hashes[both]))
-        out = out.append_column(self.operator.results[0], pa.array(np.concatenate([before[gone], after[come]])))
-        out = out.append_column(DIFFERENCE, pa.array(np.repeat([-1, 1], [len(gone), len(come)])))
+
+    def _moved(self, sums: _Sums) -> tuple[Any, Any]:
+        """Return the places of keys whose results change now, and of those whose changes are held back.
+
+        A node that waits for further small changes sends one message instead of several. So only the greatest changes
+        are sent, unless there are few, or the epoch is a load.
+        """
+        how = self.operator.how
+        assert isinstance(how, Group)
+        is_there = sums.counts > 0
+        moves = np.abs(sums.numbers(how.tolerance) - sums.result)
+        appears = sums.is_there != is_there
+        moved = np.flatnonzero(appears | (moves > how.tolerance))
+        if not self._has_former or len(moved) <= _FEW:
+            return moved, moved[:0]
+        is_great = appears[moved] | (moves[moved] >= moves[moved].max() * _GREAT)
+        return moved[is_great], moved[~is_great]
+
+    def _keys(self, places: Any) -> pa.Table:
+        assert self._sums is not None
+        found = self._sums.keys.take(pa.array(places)).append_column(HASH, pa.array(self._sums.hashes[places]))
+        return found.select([HASH, *self.operator.keys])
+
+    def _sent(self, sums: _Sums, places: Any) -> pa.Table:
+        """Return the changes of the results of keys, and keep the new results."""
+        how = self.operator.how
+        assert isinstance(how, Group)
+        before, was, is_there = sums.result[places], sums.is_there[places], sums.counts[places] > 0
+        after = sums.numbers(how.tolerance)[places]
+        sums.result[places], sums.is_there[places] = after, is_there
+        both = np.concatenate([places[was], places[is_there]])
+        out = self._keys(both)
+        out = out.append_column(self.operator.results[0], pa.array(np.concatenate([before[was], after[is_there]])))
+        out = out.append_column(DIFFERENCE, pa.array(np.repeat([-1, 1], [was.sum(), is_there.sum()])))
         return at(out, self.now).select(self.results.names).cast(self.results)
 
     def check(self, changed: pa.Table) -> None:
@@ -184,6 +244,7 @@ class RunningSums:
             if not pc.all(is_by(found, self.now), min_count=0).as_py():
                 raise Unusual
         self._former.append(rows)
+        self._has_former |= former.num_rows > 0
         keys = changes.keys.take(pa.array(which))
         read, place = self._summed(rows), np.searchsorted(hashes, former.column(HASH).to_numpy())
         there = np.searchsorted(hashes, read.hashes)

@@ -25,7 +25,8 @@ def compared(before: str, now: str, part: str = "state") -> str:
 
 @pytest.mark.parametrize(
     ("before", "condition"),
-    [(EARLIER, "HOME_VERSION"), (NOW.replace("4:", "2:"), "HOME_VERSION"), (NOW.replace("4:", "3:"), "HOME_VERSION"), (NOW, ""),
+    [(EARLIER, "HOME_VERSION"), (NOW.replace("4:", "2:"), "HOME_VERSION"),
+     (NOW.replace("4:", "3:"), "HOME_VERSION"), (NOW, ""),
      (NOW.replace("cdef", "cdee"), "APPLICATION_CHANGED"),
      (f"{EARLIER}; iterate-2: program 4:0123456789abcdef", "HOME_VERSION")],
 )  # fmt: skip

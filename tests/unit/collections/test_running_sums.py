@@ -20,6 +20,7 @@ OPERATOR = Reduce(keys=("node",), values=("rank",), results=("rank",), how=SUM)
 SCHEMA = pa.schema(
     {HASH: pa.int64(), "node": pa.int64(), "rank": pa.float64(), rounds(1)[0]: pa.int32(), DIFFERENCE: pa.int64()}
 )
+DUE = pa.schema([SCHEMA.field(HASH), SCHEMA.field("node")])
 Summand = tuple[int, float | None, int]
 """A node, a number, and the change of its count."""
 
@@ -92,7 +93,7 @@ def test_each_round_has_the_results_of_all_summands() -> None:
             gone, held = held[:300], held[300:] + come
             news = table([*come, *((node, rank, -1) for node, rank, _ in gone)])
             wanted = act(OPERATOR, [news], NOW, SCHEMA, plain)
-            assert in_order(sums.run(news, ours)).equals(in_order(wanted))
+            assert in_order(sums.run(news, DUE.empty_table(), ours)).equals(in_order(wanted))
             assert wanted.num_rows
         assert ours.read <= kept, "the rows of each key are read once"
         sums.check(consolidate(ours.rows_of("input0").slice(before)))
@@ -103,11 +104,11 @@ def test_each_round_has_the_results_of_all_summands() -> None:
 def test_what_moves_within_the_tolerance_is_not_sent_again() -> None:
     kept = Kept()
     sums = RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
-    assert sums.run(table([(1, 1.0, 1)]), kept).num_rows == 1
-    assert sums.run(table([(1, TOLERANCE / 2, 1)]), kept).num_rows == 0
-    assert sums.run(table([(1, TOLERANCE, 1)]), kept).num_rows == 2
-    assert sums.run(table([]), kept).num_rows == 0
-    gone = sums.run(table([(1, 1.0, -1), (1, TOLERANCE / 2, -1), (1, TOLERANCE, -1)]), kept)
+    assert sums.run(table([(1, 1.0, 1)]), DUE.empty_table(), kept).num_rows == 1
+    assert sums.run(table([(1, TOLERANCE / 2, 1)]), DUE.empty_table(), kept).num_rows == 0
+    assert sums.run(table([(1, TOLERANCE, 1)]), DUE.empty_table(), kept).num_rows == 2
+    assert sums.run(table([]), DUE.empty_table(), kept).num_rows == 0
+    gone = sums.run(table([(1, 1.0, -1), (1, TOLERANCE / 2, -1), (1, TOLERANCE, -1)]), DUE.empty_table(), kept)
     assert gone.column(DIFFERENCE).to_pylist() == [-1]
 
 
@@ -123,7 +124,7 @@ def test_unusual_summands_are_not_kept(summand: Summand) -> None:
             kept.write("input0", table(former))
         news = table([(1, 2.0, 1)] if former else [summand])
         with pytest.raises(Unusual):
-            RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA).run(news, kept)
+            RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA).run(news, DUE.empty_table(), kept)
 
 
 def test_rows_with_other_counts_or_times_are_not_kept() -> None:
@@ -131,7 +132,7 @@ def test_rows_with_other_counts_or_times_are_not_kept() -> None:
         kept = Kept()
         kept.write("input0", former)
         with pytest.raises(Unusual):
-            RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA).run(table([(1, 2.0, 1)]), kept)
+            RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA).run(table([(1, 2.0, 1)]), DUE.empty_table(), kept)
 
 
 def test_a_row_that_was_removed_before_it_was_added_is_noticed_at_the_end() -> None:
@@ -139,7 +140,7 @@ def test_a_row_that_was_removed_before_it_was_added_is_noticed_at_the_end() -> N
     kept = Kept()
     kept.write("input0", table([(1, 1.0, 1), (2, 1.0, 1)]))
     sums = RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
-    sums.run(table([(1, 1.0, -1), (1, 5.0, 1), (1, 2.0, -1), (2, 1.0, 1)]), kept)
+    sums.run(table([(1, 1.0, -1), (1, 5.0, 1), (1, 2.0, -1), (2, 1.0, 1)]), DUE.empty_table(), kept)
     with pytest.raises(Unusual):
         sums.check(table([(1, 1.0, -1), (1, 5.0, 1), (1, 2.0, -1), (2, 1.0, 1)]))
     sums.check(table([(1, 1.0, -1), (1, 5.0, 1)]))
@@ -152,11 +153,11 @@ def test_keys_with_one_hash_are_not_kept() -> None:
         kept = Kept()
         kept.write("input0", former)
         with pytest.raises(Unusual):
-            RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA).run(news, kept)
+            RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA).run(news, DUE.empty_table(), kept)
     kept, sums = Kept(), RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
-    sums.run(one, kept)
+    sums.run(one, DUE.empty_table(), kept)
     with pytest.raises(Unusual):
-        sums.run(two, kept)
+        sums.run(two, DUE.empty_table(), kept)
 
 
 def test_only_sums_with_a_tolerance_are_kept() -> None:
