@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from falkirk.steps.differential import exact_sums, rows
+from falkirk.steps.differential import exact_sums, rows, running_sums
 from falkirk.steps.differential.operators import Aggregate, Group, Reduce, Trace
 from falkirk.steps.differential.ordered import FirstRows, Order
 from falkirk.steps.differential.rows import DIFFERENCE, HASH, Hashes, LoopTime, consolidate, rounds
 from falkirk.steps.differential.running_sums import RunningSums, Unusual, can_run
 from falkirk.steps.differential.task import act
 
-NODES, NOW, TOLERANCE = 300, (0,), 1e-3
+NODES, FEWER, NOW, TOLERANCE = 300, 60, (0,), 1e-3
 SUM = Group(aggregates=(Aggregate(kind="sum", column="rank", name="rank"),), tolerance=TOLERANCE)
 OPERATOR = Reduce(keys=("node",), values=("rank",), results=("rank",), how=SUM)
 SCHEMA = pa.schema(
@@ -30,7 +30,8 @@ class Kept:
 
     def __init__(self) -> None:
         self.all: dict[str, pa.Table] = {}
-        self.read = 0
+        self.waiting = DUE.empty_table()
+        self.read = self.deferred = 0
 
     def trace(self, what: str, schema: pa.Schema) -> Trace:
         return _Kept(self, what)
@@ -39,7 +40,8 @@ class Kept:
         return _Kept(self, what)
 
     def due(self, schema: pa.Schema) -> pa.Table:
-        return schema.empty_table()
+        due, self.waiting = self.waiting, schema.empty_table()
+        return due
 
     def write(self, what: str, rows: pa.Table, order: Order | None = None) -> None:
         self.all[what] = pa.concat_tables([self.rows_of(what), rows])
@@ -48,7 +50,9 @@ class Kept:
         return self.all.get(what, SCHEMA.empty_table())
 
     def defer(self, what: str, time: LoopTime, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
-        raise AssertionError
+        assert (what, time, rows.schema) == ("due", NOW, DUE)
+        self.waiting = pa.concat_tables([self.waiting, rows])
+        self.deferred += rows.num_rows
 
     beside: tuple[str, ...] = ()
 
@@ -110,6 +114,71 @@ def test_what_moves_within_the_tolerance_is_not_sent_again() -> None:
     assert sums.run(table([]), DUE.empty_table(), kept).num_rows == 0
     gone = sums.run(table([(1, 1.0, -1), (1, TOLERANCE / 2, -1), (1, TOLERANCE, -1)]), DUE.empty_table(), kept)
     assert gone.column(DIFFERENCE).to_pylist() == [-1]
+
+
+class Ranks:
+    """Ranks that nodes give each other along random ways, until no rank moves by more than the tolerance."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(9)
+        self.ways = [[(int(n), 0.8 / 4) for n in rng.choice(FEWER, 4, replace=False)] for _ in range(FEWER)]
+        self.ways[0] = [(n, 0.8 / FEWER) for n in range(FEWER)]
+        self.kept = Kept()
+
+    def run(self, given: list[Summand], by: str) -> None:
+        """Run rounds. Args: by: one task; a new task for each round; jobs and tasks by turns."""
+        news, sums, rounds_ = table(given), self.task(), 0
+        while news.num_rows or self.kept.waiting.num_rows:
+            rounds_ += 1
+            assert rounds_ < 300
+            if by == "turns" and rounds_ % 3 == 0:
+                out, sums = act(OPERATOR, [news], NOW, SCHEMA, self.kept), self.task()
+            else:
+                sums = sums if by == "one task" else self.task()
+                out = sums.run(news, self.kept.due(DUE), self.kept)
+            changes = zip(*(out.column(name).to_pylist() for name in ("node", "rank", DIFFERENCE)), strict=True)
+            made = [(to, rank * share, count) for node, rank, count in changes for to, share in self.ways[node]]
+            news = table(made)
+
+    def task(self) -> RunningSums:
+        return RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
+
+    def error(self, given: dict[int, float]) -> float:
+        """Return the greatest error of a rank."""
+        spread = np.zeros((FEWER, FEWER))
+        for node, ways in enumerate(self.ways):
+            for to, share in ways:
+                spread[to, node] += share
+        exact = np.linalg.solve(np.eye(FEWER) - spread, [given[node] for node in range(FEWER)])
+        found = consolidate(self.kept.rows_of("output"))
+        assert found.column(DIFFERENCE).unique().to_pylist() == [1]
+        ranks = dict(zip(found.column("node").to_pylist(), found.column("rank").to_pylist(), strict=True))
+        return max(abs(ranks[node] - exact[node]) / exact[node] for node in range(FEWER))
+
+
+@pytest.mark.parametrize("by", ["one task", "tasks", "turns"])
+def test_small_changes_that_are_held_back_are_sent_in_the_end(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running_sums, "_FEW", 5)
+    ranks = Ranks()
+    ranks.run([(node, 1.0, 1) for node in range(FEWER)], "one task")
+    assert ranks.error(dict.fromkeys(range(FEWER), 1.0)) <= TOLERANCE / (1 - 0.8)
+    assert not ranks.kept.deferred, "in a load, all changes are sent"
+    changed = {node: 1.0 + (40.0 if node % 20 == 7 else 0.0) for node in range(FEWER)}
+    ranks.run([row for node in range(7, FEWER, 20) for row in ((node, 1.0, -1), (node, 41.0, 1))], by)
+    assert ranks.error(changed) <= TOLERANCE / (1 - 0.8)
+    assert ranks.kept.deferred
+
+
+def test_changes_that_are_held_back_for_ever_would_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, but nobody wakes the keys that are held back."""
+    monkeypatch.setattr(running_sums, "_FEW", 20)
+
+    def forget(kept: Kept, *_: object) -> None:
+        kept.deferred += 1
+
+    monkeypatch.setattr(Kept, "defer", forget)
+    with pytest.raises(AssertionError):
+        test_small_changes_that_are_held_back_are_sent_in_the_end("tasks", monkeypatch)
 
 
 @pytest.mark.parametrize(
