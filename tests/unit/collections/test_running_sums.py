@@ -169,16 +169,25 @@ def test_small_changes_that_are_held_back_are_sent_in_the_end(by: str, monkeypat
     assert ranks.kept.deferred
 
 
-def test_changes_that_are_held_back_for_ever_would_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same, but nobody wakes the keys that are held back."""
-    monkeypatch.setattr(running_sums, "_FEW", 20)
-
-    def forget(kept: Kept, *_: object) -> None:
-        kept.deferred += 1
-
-    monkeypatch.setattr(Kept, "defer", forget)
-    with pytest.raises(AssertionError):
-        test_small_changes_that_are_held_back_are_sent_in_the_end("tasks", monkeypatch)
+@pytest.mark.parametrize("is_woken", [True, False])
+@pytest.mark.parametrize("by", ["one task", "two tasks", "jobs"])
+def test_keys_that_are_held_back_are_due(by: str, is_woken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The greatest change reaches a node from which no way leads on, so that no row wakes the others."""
+    monkeypatch.setattr(running_sums, "_FEW", 1)
+    kept, first = Kept(), RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
+    first.run(table([(node, 1.0, 1) for node in range(5)]), DUE.empty_table(), kept)
+    sums = RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
+    out = sums.run(table([(0, 100.0, 1), *((node, 0.5, 1) for node in range(1, 5))]), DUE.empty_table(), kept)
+    assert sorted(out.column("node").to_pylist()) == [0, 0]
+    due = kept.due(DUE) if is_woken else DUE.empty_table()
+    if by == "jobs":
+        kept.waiting = due
+        out = act(OPERATOR, [table([])], NOW, SCHEMA, kept)
+    else:
+        sums = sums if by == "one task" else RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
+        out = sums.run(table([]), due, kept)
+    wanted = [node for node in range(1, 5) for _ in range(2)] if is_woken or by == "one task" else []
+    assert sorted(out.column("node").to_pylist()) == wanted
 
 
 @pytest.mark.parametrize(
