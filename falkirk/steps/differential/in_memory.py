@@ -73,7 +73,7 @@ class InMemory(Evaluator[pa.Table]):
     def __init__(
         self, graph: LoopGraph, routes: Routes, place: TaskFiles, traces: Mapping[tuple[str, str], Sequence[str]],
         pending: Mapping[WaitingKey, Sequence[str]], taken: Mapping[str, pa.Table], entered: set[Scope],
-        partitions: int, most: int, *, keeps_sums: bool = True,
+        partitions: int, most: int, *, keeps_sums: bool, is_load: bool,
     ) -> None:  # fmt: skip
         super().__init__(pending, entered)
         self._routes, self._partitions, self._files, self._taken, self._most = routes, partitions, traces, taken, most
@@ -90,7 +90,7 @@ class InMemory(Evaluator[pa.Table]):
         self._is_empty = True
         self.memory = Traces(place, traces)
         #: The sums that are kept, by the operator's name.
-        self._keeps_sums, self._sums = keeps_sums, dict[str, RunningSums]()
+        self._keeps_sums, self._is_load, self._sums = keeps_sums, is_load, dict[str, RunningSums]()
 
     # -- as Works ------------------------------------------------------------------------------------------------------
 
@@ -126,7 +126,9 @@ class InMemory(Evaluator[pa.Table]):
             if not can_run(holder.operator, port_schema(holder, 0, len(now))):
                 return None
             assert isinstance(holder.operator, Reduce)
-            self._sums[holder.name] = RunningSums(operator=holder.operator, now=now, results=results)
+            self._sums[holder.name] = RunningSums(
+                operator=holder.operator, now=now, results=results, is_load=self._is_load
+            )
         if self._sums[holder.name].now != now:
             raise Unusual
         return self._sums[holder.name]

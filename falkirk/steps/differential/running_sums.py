@@ -94,17 +94,18 @@ class _Changes:
 
 @dataclass(kw_only=True)
 class RunningSums:
-    """The sums of one reduction at one time. Args: results: the schema of its results."""
+    """The sums of one reduction at one time. Args: results: the schema of its results. is_load: whether the epoch is
+    the first one; all changes are then sent at once."""
 
     operator: Reduce
     now: LoopTime
     results: pa.Schema
+    is_load: bool
     _sums: _Sums | None = None
     #: The former rows of the keys.
     _former: list[pa.Table] = field(default_factory=list)
 
-    #: Whether a former epoch has left results, and whether the last round has held back changes of results.
-    _has_former: bool = False
+    #: Whether the last round has held back changes of results.
     _holds: bool = False
 
     def run(self, news: pa.Table, due: pa.Table, place: FormerStorage) -> pa.Table:
@@ -167,7 +168,7 @@ class RunningSums:
         moves = np.abs(sums.numbers(how.tolerance) - sums.result)
         appears = sums.is_there != is_there
         moved = np.flatnonzero(appears | (moves > how.tolerance))
-        if not self._has_former or len(moved) <= _FEW:
+        if self.is_load or len(moved) <= _FEW:
             return moved, moved[:0]
         is_great = appears[moved] | (moves[moved] >= moves[moved].max() * _GREAT)
         return moved[is_great], moved[~is_great]
@@ -244,7 +245,6 @@ class RunningSums:
             if not pc.all(is_by(found, self.now), min_count=0).as_py():
                 raise Unusual
         self._former.append(rows)
-        self._has_former |= former.num_rows > 0
         keys = changes.keys.take(pa.array(which))
         read, place = self._summed(rows), np.searchsorted(hashes, former.column(HASH).to_numpy())
         there = np.searchsorted(hashes, read.hashes)

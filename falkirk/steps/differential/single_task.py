@@ -158,7 +158,7 @@ class SingleTask:
         task computes the whole epoch, and its batches are the changes of the sources. entered: as in `Works`.
         traces, pending: the files of its input, of all partitions. rounds, cut_short: as in `Schedule`, so far. place:
         reads and writes files. folder: for those that it writes. partitions: their number. most: the number of rows
-        that may wait for a round.
+        that may wait for a round. is_load: whether no epoch precedes this one.
     """
 
     graph: LoopGraph
@@ -172,6 +172,7 @@ class SingleTask:
     folder: str
     partitions: int
     most: int
+    is_load: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compute, and yield the outcome as a row; if Spark has to compute it, the reason."""
@@ -215,7 +216,7 @@ class SingleTask:
         routes = Routes(graph=self.graph)
         works = InMemory(
             self.graph, routes, self.place, self.traces, self.pending, taken, set(self.entered), self.partitions,
-            self.most, keeps_sums=keeps_sums,
+            self.most, keeps_sums=keeps_sums, is_load=self.is_load,
         )  # fmt: skip
         turns = Schedule(self.graph, works, routes, self.cut_short)
         turns.rounds = dict(self.rounds)

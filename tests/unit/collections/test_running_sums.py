@@ -78,6 +78,10 @@ def table(summands: Sequence[Summand], time: int = 0) -> pa.Table:
     return pa.table([pa.array(hashes), nodes, ranks, pa.array(times), counts], schema=SCHEMA)
 
 
+def task(*, is_load: bool = False) -> RunningSums:
+    return RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA, is_load=is_load)
+
+
 def in_order(table: pa.Table) -> pa.Table:
     return consolidate(table).sort_by([(name, "ascending") for name in table.column_names]).combine_chunks()
 
@@ -88,7 +92,7 @@ def test_each_round_has_the_results_of_all_summands() -> None:
     plain, ours = Kept(), Kept()
     held: list[Summand] = []
     for _ in range(4):
-        sums, before = RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA), ours.rows_of("input0").num_rows
+        sums, before = task(), ours.rows_of("input0").num_rows
         ours.read, kept = 0, sum(rows.num_rows for rows in ours.all.values())
         for _ in range(5):
             nodes = rng.integers(0, NODES, 400).tolist()
@@ -107,7 +111,7 @@ def test_each_round_has_the_results_of_all_summands() -> None:
 
 def test_what_moves_within_the_tolerance_is_not_sent_again() -> None:
     kept = Kept()
-    sums = RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
+    sums = task()
     assert sums.run(table([(1, 1.0, 1)]), DUE.empty_table(), kept).num_rows == 1
     assert sums.run(table([(1, TOLERANCE / 2, 1)]), DUE.empty_table(), kept).num_rows == 0
     assert sums.run(table([(1, TOLERANCE, 1)]), DUE.empty_table(), kept).num_rows == 2
@@ -126,22 +130,19 @@ class Ranks:
         self.kept = Kept()
 
     def run(self, given: list[Summand], by: str) -> None:
-        """Run rounds. Args: by: one task; a new task for each round; jobs and tasks by turns."""
-        news, sums, rounds_ = table(given), self.task(), 0
+        """Run rounds. Args: by: one task; one that loads; a new task for each round; jobs and tasks by turns."""
+        news, sums, rounds_ = table(given), task(is_load=by == "load"), 0
         while news.num_rows or self.kept.waiting.num_rows:
             rounds_ += 1
             assert rounds_ < 300
             if by == "turns" and rounds_ % 3 == 0:
-                out, sums = act(OPERATOR, [news], NOW, SCHEMA, self.kept), self.task()
+                out, sums = act(OPERATOR, [news], NOW, SCHEMA, self.kept), task()
             else:
-                sums = sums if by == "one task" else self.task()
+                sums = sums if by in ("load", "one task") else task()
                 out = sums.run(news, self.kept.due(DUE), self.kept)
             changes = zip(*(out.column(name).to_pylist() for name in ("node", "rank", DIFFERENCE)), strict=True)
             made = [(to, rank * share, count) for node, rank, count in changes for to, share in self.ways[node]]
             news = table(made)
-
-    def task(self) -> RunningSums:
-        return RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
 
     def error(self, given: dict[int, float]) -> float:
         """Return the greatest error of a rank."""
@@ -160,7 +161,7 @@ class Ranks:
 def test_small_changes_that_are_held_back_are_sent_in_the_end(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_sums, "_FEW", 5)
     ranks = Ranks()
-    ranks.run([(node, 1.0, 1) for node in range(FEWER)], "one task")
+    ranks.run([(node, 1.0, 1) for node in range(FEWER)], "load")
     assert ranks.error(dict.fromkeys(range(FEWER), 1.0)) <= TOLERANCE / (1 - 0.8)
     assert not ranks.kept.deferred, "in a load, all changes are sent"
     changed = {node: 1.0 + (40.0 if node % 20 == 7 else 0.0) for node in range(FEWER)}
@@ -174,9 +175,9 @@ def test_small_changes_that_are_held_back_are_sent_in_the_end(by: str, monkeypat
 def test_keys_that_are_held_back_are_due(by: str, is_woken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The greatest change reaches a node from which no way leads on, so that no row wakes the others."""
     monkeypatch.setattr(running_sums, "_FEW", 1)
-    kept, first = Kept(), RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
+    kept, first = Kept(), task(is_load=True)
     first.run(table([(node, 1.0, 1) for node in range(5)]), DUE.empty_table(), kept)
-    sums = RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
+    sums = task()
     out = sums.run(table([(0, 100.0, 1), *((node, 0.5, 1) for node in range(1, 5))]), DUE.empty_table(), kept)
     assert sorted(out.column("node").to_pylist()) == [0, 0]
     due = kept.due(DUE) if is_woken else DUE.empty_table()
@@ -184,7 +185,7 @@ def test_keys_that_are_held_back_are_due(by: str, is_woken: bool, monkeypatch: p
         kept.waiting = due
         out = act(OPERATOR, [table([])], NOW, SCHEMA, kept)
     else:
-        sums = sums if by == "one task" else RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
+        sums = sums if by == "one task" else task()
         out = sums.run(table([]), due, kept)
     wanted = [node for node in range(1, 5) for _ in range(2)] if is_woken or by == "one task" else []
     assert sorted(out.column("node").to_pylist()) == wanted
@@ -202,7 +203,7 @@ def test_unusual_summands_are_not_kept(summand: Summand) -> None:
             kept.write("input0", table(former))
         news = table([(1, 2.0, 1)] if former else [summand])
         with pytest.raises(Unusual):
-            RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA).run(news, DUE.empty_table(), kept)
+            task().run(news, DUE.empty_table(), kept)
 
 
 def test_rows_with_other_counts_or_times_are_not_kept() -> None:
@@ -210,14 +211,14 @@ def test_rows_with_other_counts_or_times_are_not_kept() -> None:
         kept = Kept()
         kept.write("input0", former)
         with pytest.raises(Unusual):
-            RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA).run(table([(1, 2.0, 1)]), DUE.empty_table(), kept)
+            task().run(table([(1, 2.0, 1)]), DUE.empty_table(), kept)
 
 
 def test_a_row_that_was_removed_before_it_was_added_is_noticed_at_the_end() -> None:
     """Without the check, the sum would contain the negative row, which a reduction ignores."""
     kept = Kept()
     kept.write("input0", table([(1, 1.0, 1), (2, 1.0, 1)]))
-    sums = RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
+    sums = task()
     sums.run(table([(1, 1.0, -1), (1, 5.0, 1), (1, 2.0, -1), (2, 1.0, 1)]), DUE.empty_table(), kept)
     with pytest.raises(Unusual):
         sums.check(table([(1, 1.0, -1), (1, 5.0, 1), (1, 2.0, -1), (2, 1.0, 1)]))
@@ -231,8 +232,8 @@ def test_keys_with_one_hash_are_not_kept() -> None:
         kept = Kept()
         kept.write("input0", former)
         with pytest.raises(Unusual):
-            RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA).run(news, DUE.empty_table(), kept)
-    kept, sums = Kept(), RunningSums(operator=OPERATOR, now=NOW, results=SCHEMA)
+            task().run(news, DUE.empty_table(), kept)
+    kept, sums = Kept(), task()
     sums.run(one, DUE.empty_table(), kept)
     with pytest.raises(Unusual):
         sums.run(two, DUE.empty_table(), kept)
