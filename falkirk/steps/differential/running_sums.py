@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from falkirk.steps.differential.exact_sums import COUNT_MAX, Units
 from falkirk.steps.differential.grouping import WholeNumbers, begins_of
-from falkirk.steps.differential.operators import Group, Reduce, Trace
+from falkirk.steps.differential.operators import Aggregate, Group, Reduce, Trace
 from falkirk.steps.differential.rows import DIFFERENCE, HASH, LoopTime, at, concat_rows, consolidate, is_by, same_values
 from falkirk.steps.differential.task import OperatorStorage
 
@@ -82,10 +82,9 @@ class _Sums:
 
 @dataclass(kw_only=True)
 class _Changes:
-    """The changes of keys, in the order of their hashes. Args: places: of a row of each key."""
+    """The changes of keys, in the order of their hashes."""
 
     hashes: WholeNumbers
-    places: Any
     keys: pa.Table
     high: WholeNumbers
     low: WholeNumbers
@@ -104,22 +103,28 @@ class RunningSums:
     _sums: _Sums | None = None
     #: The former rows of the keys.
     _former: list[pa.Table] = field(default_factory=list)
-
     #: Whether the last round has held back changes of results.
     _holds: bool = False
+
+    @property
+    def _tolerance(self) -> float:
+        assert isinstance(self.operator.how, Group)
+        return self.operator.how.tolerance
+
+    @property
+    def _only(self) -> Aggregate:
+        assert isinstance(self.operator.how, Group)
+        assert self.operator.how.settling_sum is not None
+        return self.operator.how.settling_sum
 
     def run(self, news: pa.Table, due: pa.Table, place: FormerStorage) -> pa.Table:
         """Do the same as `act`, but hold back small changes while there are great ones. Args: due: keys to wake.
 
         Raises: Unusual.
         """
-        # The sums know the keys that the last round held back. Others were left by another task, or a former epoch.
-        asked = (
-            news
-            if self._holds or not due.num_rows
-            else concat_rows([news, self._nothing(due, news.schema)], news.schema)
-        )
-        self._add(asked, place)
+        self._add(news, place)
+        if not self._holds:  # others were held back by another task, or were left by a former epoch
+            self._add(self._nothing(due, news.schema), place)
         if news.num_rows:
             place.write("input0", news)
         if self._sums is None:
@@ -162,12 +167,10 @@ class RunningSums:
         A node that waits for further small changes sends one message instead of several. So only the greatest changes
         are sent, unless there are few, or the epoch is a load.
         """
-        how = self.operator.how
-        assert isinstance(how, Group)
         is_there = sums.counts > 0
-        moves = np.abs(sums.numbers(how.tolerance) - sums.result)
+        moves = np.abs(sums.numbers(self._tolerance) - sums.result)
         appears = sums.is_there != is_there
-        moved = np.flatnonzero(appears | (moves > how.tolerance))
+        moved = np.flatnonzero(appears | (moves > self._tolerance))
         if self.is_load or len(moved) <= _FEW:
             return moved, moved[:0]
         is_great = appears[moved] | (moves[moved] >= moves[moved].max() * _GREAT)
@@ -180,10 +183,8 @@ class RunningSums:
 
     def _sent(self, sums: _Sums, places: Any) -> pa.Table:
         """Return the changes of the results of keys, and keep the new results."""
-        how = self.operator.how
-        assert isinstance(how, Group)
         before, was, is_there = sums.result[places], sums.is_there[places], sums.counts[places] > 0
-        after = sums.numbers(how.tolerance)[places]
+        after = sums.numbers(self._tolerance)[places]
         sums.result[places], sums.is_there[places] = after, is_there
         both = np.concatenate([places[was], places[is_there]])
         out = self._keys(both)
@@ -199,11 +200,8 @@ class RunningSums:
 
     def _summed(self, rows: pa.Table) -> _Changes:
         """Return the sums of rows by key."""
-        how = self.operator.how
-        assert isinstance(how, Group)
-        assert how.settling_sum is not None
-        values, counts = rows.column(how.settling_sum.column), rows.column(DIFFERENCE).to_numpy()
-        high, low, suits = Units.of(how.tolerance).parts(pc.fill_null(values, np.nan).to_numpy())
+        values, counts = rows.column(self._only.column), rows.column(DIFFERENCE).to_numpy()
+        high, low, suits = Units.of(self._tolerance).parts(pc.fill_null(values, np.nan).to_numpy())
         if not suits.all() or (len(counts) and max(-int(counts.min()), int(counts.max())) > COUNT_MAX):
             raise Unusual
         hashes = rows.column(HASH).to_numpy()
@@ -216,12 +214,9 @@ class RunningSums:
             raise Unusual
         if (np.add.reduceat(np.abs(counts)[order], first) > COUNT_MAX).any():
             raise Unusual
-        places = order[first]
         sums = [np.add.reduceat(part[order], first) for part in (high * counts, low * counts, counts)]
-        return _Changes(
-            hashes=hashes[first], places=places, keys=keys.take(pa.array(places)), high=sums[0], low=sums[1],
-            counts=sums[2],
-        )  # fmt: skip
+        keys = keys.take(pa.array(order[first]))
+        return _Changes(hashes=hashes[first], keys=keys, high=sums[0], low=sums[1], counts=sums[2])
 
     def _places(self, changes: _Changes, inputs: Trace, results: Trace) -> Any:
         """Return the places of keys among the sums. It reads those that are missing."""
