@@ -344,7 +344,7 @@ def entering_later(rows: Collection, loop: Collection, in_round: Column) -> Coll
     """Return rows from outside a loop as its body reads them, but each from a later round on.
 
     The loop has the same result if its body has, with some of these rows missing, a result on the way to the final one.
-    Args: loop: what the body receives. in_round: the round, a small whole number.
+    Args: loop: the collection that the body receives. in_round: the round, a small whole number.
     """
     scope = loop._node.scope
     entered = Collection(_entered(rows._node, scope), rows._like)

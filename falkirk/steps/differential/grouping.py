@@ -59,7 +59,7 @@ def stable_order_of_pairs(first: WholeNumbers, second: WholeNumbers) -> RowPlace
     return packed & ((1 << bits) - 1)
 
 
-def order_of(numbers: WholeNumbers) -> RowPlaces:
+def sorting_order(numbers: WholeNumbers) -> RowPlaces:
     """Return the places of the numbers in order, which they may already have."""
     if len(numbers) < 2 or (numbers[1:] >= numbers[:-1]).all():
         return np.arange(len(numbers))

@@ -146,15 +146,15 @@ def _paired(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> tuple[Any, 
     if any(is_floating(table.column(key)) or table.column(key).null_count for table in (left, right) for key in keys):
         return None
     ours, theirs = (table.column(HASH).to_numpy() for table in (left, right))
-    sorted_left, sorted_right = (grouping.order_of(numbers) for numbers in (ours, theirs))
+    sorted_left, sorted_right = (grouping.sorting_order(numbers) for numbers in (ours, theirs))
     first, counts = spans(theirs[sorted_right], ours[sorted_left])
     one = np.repeat(sorted_left, counts)
     before = np.concatenate(([0], np.cumsum(counts)[:-1]))
     other = sorted_right[np.repeat(first - before, counts) + np.arange(len(one))]
-    return (one, other) if same_values(left.select(list(keys)), one, right, other) else None
+    return (one, other) if equal_rows(left.select(list(keys)), one, right, other) else None
 
 
-def same_values(table: pa.Table, places: Any, other: pa.Table, there: Any) -> bool:
+def equal_rows(table: pa.Table, places: Any, other: pa.Table, there: Any) -> bool:
     """Whether the rows at some places of a table have the same values as the rows at other places of another table,
     which has the same columns."""
     for name in table.column_names:

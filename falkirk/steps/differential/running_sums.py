@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from falkirk.steps.differential.exact_sums import COUNT_MAX, Units
 from falkirk.steps.differential.grouping import WholeNumbers, begins_of
 from falkirk.steps.differential.operators import Aggregate, Group, Reduce, Trace
-from falkirk.steps.differential.rows import DIFFERENCE, HASH, LoopTime, at, concat_rows, consolidate, is_by, same_values
+from falkirk.steps.differential.rows import DIFFERENCE, HASH, LoopTime, at, concat_rows, consolidate, is_by, equal_rows
 from falkirk.steps.differential.task import OperatorStorage
 
 #: Up to so many changes of results are all sent. Of more, those are held back that are less than this part of the
@@ -153,7 +153,7 @@ class RunningSums:
         found = self._places(changes, place.former("input0", news.schema), place.former("output", self.results))
         sums = self._sums
         assert sums is not None
-        if not same_values(sums.keys, found, changes.keys, np.arange(len(found))):
+        if not equal_rows(sums.keys, found, changes.keys, np.arange(len(found))):
             raise Unusual
         for name in ("high", "low", "counts"):
             getattr(sums, name)[found] += getattr(changes, name)
@@ -210,7 +210,7 @@ class RunningSums:
         first = np.flatnonzero(begins_of([hashes]))
         keys = rows.select(list(self.operator.keys))
         # Other rows of a key must have the same key as its first row.
-        if not same_values(keys, np.repeat(order[first], np.diff(first, append=len(order))), keys, order):
+        if not equal_rows(keys, np.repeat(order[first], np.diff(first, append=len(order))), keys, order):
             raise Unusual
         if (np.add.reduceat(np.abs(counts)[order], first) > COUNT_MAX).any():
             raise Unusual
@@ -246,8 +246,8 @@ class RunningSums:
         result = former.column(self.operator.results[0])
         if (
             len(np.unique(place)) < len(place) or result.null_count
-            or not same_values(keys, place, former.select(list(self.operator.keys)), np.arange(len(place)))
-            or not same_values(keys, there, read.keys, np.arange(len(there)))
+            or not equal_rows(keys, place, former.select(list(self.operator.keys)), np.arange(len(place)))
+            or not equal_rows(keys, there, read.keys, np.arange(len(there)))
         ):  # fmt: skip
             raise Unusual
         sums = _Sums(
