@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from falkirk.steps.differential.exact_sums import COUNT_MAX, Units
 from falkirk.steps.differential.grouping import WholeNumbers, begins_of
 from falkirk.steps.differential.operators import Aggregate, Group, Reduce, Trace
-from falkirk.steps.differential.rows import DIFFERENCE, HASH, LoopTime, at, concat_rows, consolidate, is_by, equal_rows
+from falkirk.steps.differential.rows import DIFFERENCE, HASH, LoopTime, at, concat_rows, consolidate, equal_rows, is_by
 from falkirk.steps.differential.task import OperatorStorage
 
 #: Up to so many changes of results are all sent. Of more, those are held back that are less than this part of the
