@@ -24,6 +24,8 @@ from tests.objects import ObjectStore
 from tests.postgres import Postgres
 
 MINUTES = float(os.environ.get("FALKIRK_MINUTES", "0"))
+#: A quarter of an hour with a checkpoint each second has as many checkpoints as an hour with one every 4 seconds.
+INTERVAL = os.environ.get("FALKIRK_INTERVAL", "5 seconds")
 pytestmark = pytest.mark.skipif(not MINUTES, reason="a soak of an hour: it runs with FALKIRK_MINUTES=60 alone")
 
 RATE = 50.0
@@ -100,7 +102,13 @@ def test_an_hour_needs_no_more_than_its_first_minutes(
     wire, objects = Wire(bootstrap=broker.bootstrap, tag=tag), ObjectStore()
     events = wire.topic("events", 2)
     out, windowed, connected = (wire.topic(name, 2) for name in ("out", "windowed", "connected"))
-    names = {"EVENTS": events, "OUT": out, "DATA": f"{objects.root}/{tag}", "STORE": postgres.url()}
+    names = {
+        "EVENTS": events,
+        "OUT": out,
+        "DATA": f"{objects.root}/{tag}",
+        "STORE": postgres.url(),
+        "INTERVAL": INTERVAL,
+    }
     options = (*LEASE, "--no-standby")
     application = Application(
         APPS / "long_run.py", broker.bootstrap, tmp_path / "home", {**names, **objects.environment}, *options

@@ -1,7 +1,7 @@
 """A batch with a state, a live region that looks up in it, final windows and an iteration, in an object store.
 
 Their states are bounded: 40 words, the windows of the last seconds, and 300 nodes. The environment names the
-topics, the home and the database.
+topics, the home, the database, and the interval between checkpoints.
 """
 
 import os
@@ -28,12 +28,12 @@ def newest(events, newest):
     )  # fmt: skip
 
 
-@app.stream(fk.Lazy("5 seconds"), engine="live")
+@app.stream(fk.Lazy(os.environ["INTERVAL"]), engine="live")
 def looked(events, newest: fk.View):
     return events.select("n", "word").lookup(newest, "word", "found", epoch="epoch")
 
 
-@app.stream(fk.Lazy("5 seconds"), engine="live")
+@app.stream(fk.Lazy(os.environ["INTERVAL"]), engine="live")
 def windowed(events):
     timed = events.withColumn("at", F.timestamp_seconds(F.col("n") / 50)).withWatermark("at", "2 seconds")
     return timed.groupBy(F.window("at", "10 seconds"), "word").agg(F.count("*").alias("number"))
