@@ -141,5 +141,5 @@ class WrittenCheckpoints(SharedCheckpoints):
 
     def _delete_hidden(self, own: str, paths: list[str]) -> None:
         """Delete files, and then their empty objects. After an error, those stay, and the next record tries again."""
-        if self._delete([f"{own}/{_LIVE}/{path}" for path in paths]):
+        if not self._delete([f"{own}/{_LIVE}/{path}" for path in paths]):
             self._delete([f"{own}/{_GONE}/{path}" for path in paths])
