@@ -135,8 +135,8 @@ _COMPUTED_AT_LOAD = (
 _PARTS = "fingerprint"
 
 #: The digest of an iteration's program as earlier versions recorded it. The first one missed changes, and the second
-#: one named the files of its loops otherwise.
-_EARLIER_PROGRAM = re.compile(r"; program (2:)?[0-9a-f]{16}(?=;|$)")
+#: one named the files of its loops otherwise. With the third one, all nodes of components began in the first round.
+_EARLIER_PROGRAM = re.compile(r"; program ([23]:)?[0-9a-f]{16}(?=;|$)")
 
 
 def _refuse_earlier_state(region: Unit, record: RegionRecord) -> None:

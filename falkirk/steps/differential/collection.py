@@ -49,6 +49,7 @@ from falkirk.steps.differential.graph import (
 )  # fmt: skip
 from falkirk.steps.differential.operators import Aggregate, Group, Join, Reduce, Top
 from falkirk.steps.differential.rows import DIFFERENCE
+from falkirk.steps.differential.rows import rounds as timing
 from falkirk.steps.differential.schemas import timed_schema
 from falkirk.steps.differential.tried import Tried
 from falkirk.steps.live.stamped import check_names, is_star
@@ -337,6 +338,23 @@ def fixpoint(like: Collection, body: Callable[[Collection], Collection], rounds:
     Raises: DefinitionError: as `Collection.iterate`.
     """
     return _loop(None, like._like, like._node.scope, body, rounds, restarts=False, where=caller())
+
+
+def entering_later(rows: Collection, loop: Collection, in_round: Column) -> Collection:
+    """Return rows from outside a loop as its body reads them, but each from a later round on.
+
+    The loop has the same result if its body has, with some of these rows missing, a result on the way to the final one.
+    Args: loop: the collection that the body receives. in_round: the round, a small whole number.
+    """
+    scope = loop._node.scope
+    entered = Collection(_entered(rows._node, scope), rows._like)
+    later = {timing(scope.depth)[-1]: in_round.cast("int")}
+
+    def how(some: DataFrame) -> DataFrame:
+        return some.withColumns(later)
+
+    tried = Tried.on(entered._given(), how)
+    return Collection(Mapped(scope=scope, schema=rows.schema, of=entered._node, how=how, tried=tried), rows._like)
 
 
 def _loop(

@@ -3,12 +3,16 @@
 Edges are rows with the columns `src` and `dst`, and shortest paths need `length` too. Other columns are ignored.
 """
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegralType
 
-from falkirk.steps.differential.collection import Collection, fixpoint, limits
+from falkirk.steps.differential.collection import Collection, entering_later, fixpoint, limits
 
 #: The default tolerance of a rank.
 TOLERANCE = 1e-6
+#: Nodes of components begin in later rounds if a loop has this many: they add up to 31 rounds.
+_ROUNDS_LATER = 500
 
 
 def connected_components(edges: Collection) -> Collection:
@@ -17,6 +21,10 @@ def connected_components(edges: Collection) -> Collection:
     In each round a node sends its component to its neighbours and takes the least that it receives, until nothing
     changes. If an edge is removed, the values that arrived over it are withdrawn round by round. Edges count in both
     directions.
+
+    At first, each node is its own component. If all nodes began in the first round, most would send several components
+    that are soon replaced by lesser ones. So a node with a great number begins in a later round. By then most nodes
+    have received their component, and send nothing else.
     """
     there = edges.select(F.col("src").alias("node"), F.col("dst").alias("neighbour"))
     back = edges.select(F.col("dst").alias("node"), F.col("src").alias("neighbour"))
@@ -25,9 +33,20 @@ def connected_components(edges: Collection) -> Collection:
 
     def hear(components: Collection) -> Collection:
         heard = components.join(neighbours, "node").select(F.col("neighbour").alias("node"), "component")
-        return heard.concat(nodes).groupBy("node").min("component")
+        begin = entering_later(nodes, components, _first_round()) if is_later else nodes
+        return heard.concat(begin).groupBy("node").min("component")
 
-    return nodes.iterate(hear)
+    is_later = isinstance(nodes.schema["component"].dataType, IntegralType) and limits.get().rounds >= _ROUNDS_LATER
+    return (nodes.where(F.lit(False)) if is_later else nodes).iterate(hear)
+
+
+def _first_round() -> Column:
+    """Return the round in which a node begins: 0 for numbers below 4, 1 below 16, 2 below 64, and so on."""
+    number = F.col("component").cast("long")
+    found = F.when(number < F.lit(4).cast("long"), F.lit(0))
+    for power in range(2, 32):
+        found = found.when(number < F.lit(4**power).cast("long"), F.lit(power - 1))
+    return found.otherwise(F.lit(31))
 
 
 def shortest_paths(edges: Collection, sources: Collection, rounds: int | None = None) -> Collection:

@@ -26,7 +26,7 @@ _FACTOR = np.uint64(0x9E3779B185EBCA87)
 def sorted_distinct(numbers: WholeNumbers) -> WholeNumbers:
     """Return each number once, in order."""
     ordered = np.sort(numbers)
-    return ordered[_begins([ordered])]
+    return ordered[begins_of([ordered])]
 
 
 def stable_order(numbers: WholeNumbers) -> RowPlaces:
@@ -34,19 +34,47 @@ def stable_order(numbers: WholeNumbers) -> RowPlaces:
     if len(numbers) < ROWS_MIN:
         return np.argsort(numbers, kind="stable")
     order = np.argsort(numbers)
-    place = np.cumsum(_begins([numbers[order]])) - 1
+    place = np.cumsum(begins_of([numbers[order]])) - 1
     found: RowPlaces = np.sort(place * len(numbers) + order) - place * len(numbers)
     return found
 
 
-def added(table: pa.Table, names: Sequence[str], difference: str) -> pa.Table | None:
+def stable_order_of_pairs(first: WholeNumbers, second: WholeNumbers) -> RowPlaces | None:
+    """Return the places in the order of the first numbers, then of the second ones, then of the places. None: there are
+    few numbers, or their range is too large.
+
+    The group of equal first numbers, the second number and the place are parts of one number, and these are sorted.
+    """
+    rows = len(first)
+    if rows < ROWS_MIN:
+        return None
+    least = int(second.min())
+    span = int(second.max()) - least + 1
+    order = np.argsort(first)
+    group = np.cumsum(begins_of([first[order]])) - 1
+    bits = rows.bit_length()
+    if (int(group[-1]) + 1) * span << bits > _MOST:
+        return None
+    packed: WholeNumbers = np.sort((group * span + (second[order] - least) << bits) + order)
+    return packed & ((1 << bits) - 1)
+
+
+def sorting_order(numbers: WholeNumbers) -> RowPlaces:
+    """Return the places of the numbers in order, which they may already have."""
+    if len(numbers) < 2 or (numbers[1:] >= numbers[:-1]).all():
+        return np.arange(len(numbers))
+    return np.argsort(numbers)
+
+
+def added(table: pa.Table, names: Sequence[str], difference: str, dependent: str) -> pa.Table | None:
     """Return the distinct rows of some columns, with the sums of whole numbers, without sums of 0.
 
-    The order of rows depends only on their values.
+    The order of rows depends only on their values. Args: dependent: a column that need not be compared, if there are
+    others: its values follow from those of the others.
     """
     if table.num_rows < ROWS_MIN:
         return None
-    columns = _as_numbers(table, names)
+    columns = _as_numbers(table, [name for name in names if name != dependent] or names)
     counts = table.column(difference).to_numpy()
     if columns is None or max(abs(int(counts.min())), abs(int(counts.max()))) * len(counts) >= _MOST:
         return None
@@ -77,8 +105,8 @@ def float_sums(table: pa.Table, keys: Sequence[str], values: str, counts: str) -
         return None
     by_value = np.argsort(numbers)
     order = by_value[stable_order(columns[0][by_value])]
-    begins = _begins([columns[0][order]])
-    if not np.array_equal(begins, _begins([column[order] for column in columns])):  # several keys share a hash
+    begins = begins_of([columns[0][order]])
+    if not np.array_equal(begins, begins_of([column[order] for column in columns])):  # several keys share a hash
         return None
     with np.errstate(over="ignore"):
         summands = (numbers * table.column(counts).to_numpy())[order]
@@ -108,13 +136,13 @@ def _grouped(columns: Sequence[WholeNumbers]) -> tuple[RowPlaces, npt.NDArray[np
             mixed ^= mixed >> np.uint64(32)
     numbers = mixed.view(np.int64)
     order = np.argsort(numbers)
-    begins = _begins([numbers[order]])
-    if np.array_equal(begins, _begins([column[order] for column in columns])):
+    begins = begins_of([numbers[order]])
+    if np.array_equal(begins, begins_of([column[order] for column in columns])):
         return order, begins
     return None
 
 
-def _begins(columns: Sequence[Any]) -> npt.NDArray[np.bool_]:
+def begins_of(columns: Sequence[Any]) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows that differ from the row before."""
     found = np.zeros(len(columns[0]), dtype=bool)
     found[:1] = True

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from falkirk.steps.differential import runs
 from falkirk.steps.differential.evaluator import Evaluated, Evaluator
 from falkirk.steps.differential.expressions import Unsuitable
 from falkirk.steps.differential.files import Measured, TaskFiles
@@ -29,8 +28,8 @@ from falkirk.steps.differential.graph import (
     Source,
 )  # fmt: skip
 from falkirk.steps.differential.hashing import hash_of, partition_of_hash
-from falkirk.steps.differential.operators import Trace
-from falkirk.steps.differential.ordered import FirstRows, Order, first_of, recorded_order, sorted_by_hash
+from falkirk.steps.differential.operators import Reduce, Trace
+from falkirk.steps.differential.ordered import FirstRows, Order
 from falkirk.steps.differential.reports import WrittenFiles
 from falkirk.steps.differential.residue import residue
 from falkirk.steps.differential.routes import Routes
@@ -44,25 +43,28 @@ from falkirk.steps.differential.rows import (
     rounds,
     split_by_time,
 )
+from falkirk.steps.differential.running_sums import RunningSums, Unusual, can_run
 from falkirk.steps.differential.schedule import Schedule, WaitingKey
 from falkirk.steps.differential.schemas import arrow_of, port_schema
 from falkirk.steps.differential.task import (
     FileName,
     LaterReader,
     act,
+    due_schema,
     new_attempt,
     schema_of_results,
     small,
     store_for_readers,
 )
+from falkirk.steps.differential.traces import TraceName, Traces
 
-_Files = dict[tuple[str, str], tuple[str, ...]]
+_Files = dict[TraceName, tuple[str, ...]]
 """The files of traces, by holder and kind."""
 
 #: A round that reads more rows of traces than this is faster as a job of several tasks.
 TOUCHED_MAX = 4_000_000
-#: The rows that are new in a trace are in no more tables than this.
-_TABLES_MAX = 3
+#: If the task computes a whole epoch, its work is lost only if a round exceeds the limits by this factor.
+_LOST = 2
 
 
 class InMemory(Evaluator[pa.Table]):
@@ -71,7 +73,7 @@ class InMemory(Evaluator[pa.Table]):
     def __init__(
         self, graph: LoopGraph, routes: Routes, place: TaskFiles, traces: Mapping[tuple[str, str], Sequence[str]],
         pending: Mapping[WaitingKey, Sequence[str]], taken: Mapping[str, pa.Table], entered: set[Scope],
-        partitions: int, most: int,
+        partitions: int, most: int, *, keeps_sums: bool, is_load: bool,
     ) -> None:  # fmt: skip
         super().__init__(pending, entered)
         self._routes, self._partitions, self._files, self._taken, self._most = routes, partitions, traces, taken, most
@@ -83,13 +85,12 @@ class InMemory(Evaluator[pa.Table]):
         self._by_key = {h.name for h in graph.holders() if isinstance(h, Joined | Reduced)}
         #: Whether the last round had little to do: few rows wait for the next round, and few rows were read.
         self.is_little = True
-        self._touched = 0
         #: Rows that wait for a later round; one of the current round may have the same time.
         self._deferred: list[tuple[WaitingKey, pa.Table]] = []
         self._is_empty = True
-        self._opened: dict[str, pa.Table] = {}
-        #: The new rows of each trace; each table is sorted by hash.
-        self._new: dict[tuple[str, str], list[pa.Table]] = {}
+        self.memory = Traces(place, traces)
+        #: The sums that are kept, by the operator's name.
+        self._keeps_sums, self._is_load, self._sums = keeps_sums, is_load, dict[str, RunningSums]()
 
     # -- as Works ------------------------------------------------------------------------------------------------------
 
@@ -107,12 +108,30 @@ class InMemory(Evaluator[pa.Table]):
                 place.defer(f"deferred{port}", time, later)
             news.append(concat_rows([rows, *self.loaded(waiting[f"deferred{port}"])], schema))
         output = arrow_of(holder.schema, len(now))
-        out = act(
-            holder.operator, news, now, schema_of_results(holder.operator, news[0].schema, output, len(now)), place
-        )
+        results = schema_of_results(holder.operator, news[0].schema, output, len(now))
+        sums = self._sums_of(holder, now, results)
+        if sums is None:
+            out = act(holder.operator, news, now, results, place)
+        else:
+            out = sums.run(news[0], place.due(due_schema(holder.operator, news[0].schema)), place)
         store_for_readers(out, len(now), self._routes.readers_of(holder), place)
         self._is_empty = False
         return out.select(output.names).cast(output)
+
+    def _sums_of(self, holder: Joined | Reduced, now: LoopTime, results: pa.Schema) -> RunningSums | None:
+        """Return the running sums of an operator; None: it must read all its rows."""
+        if not self._keeps_sums or holder.scope.restarts or len(now) != 1:
+            return None
+        if holder.name not in self._sums:
+            if not can_run(holder.operator, port_schema(holder, 0, len(now))):
+                return None
+            assert isinstance(holder.operator, Reduce)
+            self._sums[holder.name] = RunningSums(
+                operator=holder.operator, now=now, results=results, is_load=self._is_load
+            )
+        if self._sums[holder.name].now != now:
+            raise Unusual
+        return self._sums[holder.name]
 
     def conclude(self, result: Result, now: LoopTime) -> None:
         """See Works."""
@@ -141,9 +160,9 @@ class InMemory(Evaluator[pa.Table]):
         deferred, self._deferred, self._is_empty, self.step = self._deferred, [], True, Evaluated()
         for key, rows in deferred:
             self.pending[key] = (*self.pending.get(key, ()), rows)
-        going, touched = sum(rows.num_rows for _, rows in deferred), self._touched
-        self.is_little, self._touched = going <= self._most and touched <= TOUCHED_MAX, 0
-        if self._taken and not self.is_little:
+        part = max(sum(rows.num_rows for _, rows in deferred) / self._most, self.memory.touched / TOUCHED_MAX)
+        self.is_little, self.memory.touched = part <= 1, 0
+        if self._taken and part > _LOST:
             raise Unsuitable("too many rows wait for the next round")
 
     def residue(self, rows: Any) -> int:
@@ -183,31 +202,11 @@ class InMemory(Evaluator[pa.Table]):
         """See Evaluator."""
         return rows
 
-    # -- traces --------------------------------------------------------------------------------------------------------
-
-    def trace(self, name: tuple[str, str]) -> list[pa.Table]:
-        """Return the tables of a trace, each sorted by hash."""
-        return [*(self._open(path) for path in self._files.get(name, ())), *self._new.get(name, ())]
-
-    def remember(self, name: tuple[str, str], rows: pa.Table, order: Order | None) -> None:
-        """Add rows to a trace."""
-        tables = self._new.setdefault(name, [])
-        tables.append(sorted_by_hash(rows, order))
-        if len(tables) > _TABLES_MAX:
-            self._new[name] = [sorted_by_hash(consolidate(concat_rows(tables, rows.schema)), order)]
+    # -- memory --------------------------------------------------------------------------------------------------------
 
     def wait(self, key: WaitingKey, rows: pa.Table) -> None:
         """Store rows that wait for a time."""
         self._deferred.append((key, rows))
-
-    def touch(self, rows: int) -> None:
-        """Count the rows of a trace that were read."""
-        self._touched += rows
-
-    def _open(self, path: str) -> pa.Table:
-        if path not in self._opened:
-            self._opened[path] = self._place.load(path)
-        return self._opened[path]
 
     def loaded(self, several: Iterable[Any]) -> list[pa.Table]:
         """Return waiting rows as tables: some are in memory, others in files."""
@@ -217,14 +216,17 @@ class InMemory(Evaluator[pa.Table]):
 
     def remembered_in(self, folder: str) -> tuple[_Files, _Files]:
         """Store the new rows of all traces as runs of their partitions. Return the new files, and the old files that
-        were merged into them: the small ones, since a search for a key opens every run."""
+        were merged into them: the small ones, since a search for a key opens every run. Raises: Unusual."""
         found, merged = {}, {}
-        for (holder, what), tables in self._new.items():
-            rows = consolidate(concat_rows(tables, tables[0].schema))
-            write = partial(self._place.write_run, order=recorded_order(tables[0]))
+        changed = [*self.memory.new_rows()]
+        for (holder, what), rows, _ in changed:
+            if holder in self._sums and what == "input0":
+                self._sums[holder].check(rows)
+        for (holder, what), rows, order in changed:
+            write = partial(self._place.write_run, order=order)
             merged[holder, what] = self._small(self._files.get((holder, what), ()), rows)
             if merged[holder, what]:
-                rows = consolidate(concat_rows([rows, *map(self._open, merged[holder, what])], rows.schema))
+                rows = consolidate(concat_rows([rows, *map(self.memory.open, merged[holder, what])], rows.schema))
             found[holder, what] = self._stored(folder, holder, what, (), rows, write)
         return found, merged
 
@@ -286,7 +288,11 @@ class _Memory:
 
     def trace(self, what: str, schema: pa.Schema) -> Trace:
         """See Place."""
-        return _Trace(self._works, self._works.trace((self._holder, what)), schema)
+        return _Trace(self._works, (self._holder, what), schema)
+
+    def former(self, what: str, schema: pa.Schema) -> Trace:
+        """See FormerStorage."""
+        return _Trace(self._works, (self._holder, what), schema, is_former=True)
 
     def due(self, schema: pa.Schema) -> pa.Table:
         """See Place."""
@@ -294,7 +300,7 @@ class _Memory:
 
     def write(self, what: str, rows: pa.Table, order: Order | None = None) -> None:
         """See Place."""
-        self._works.remember((self._holder, what), rows, order)
+        self._works.memory.add((self._holder, what), rows, order)
 
     def defer(self, what: str, time: LoopTime, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
         """See Place."""
@@ -302,18 +308,14 @@ class _Memory:
 
 
 class _Trace:
-    def __init__(self, works: InMemory, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
-        self._works, self._tables, self._schema = works, tables, schema
+    def __init__(self, works: InMemory, name: TraceName, schema: pa.Schema, *, is_former: bool = False) -> None:
+        self._memory, self._name, self._schema, self._is_former = works.memory, name, schema, is_former
 
     def rows(self, keys: Hashes) -> pa.Table:
-        found = concat_rows((runs.rows_with_hashes(table, keys) for table in self._tables), self._schema)
-        self._works.touch(found.num_rows)
-        return found
+        return self._memory.rows(self._name, keys, self._schema, is_former=self._is_former)
 
     def first(self, keys: Hashes, order: Order, most: int) -> FirstRows:
-        found = first_of(self._tables, keys, order, most, self._schema)
-        self._works.touch(found.rows.num_rows)
-        return found
+        return self._memory.first(self._name, keys, order, most, self._schema)
 
 
 def _hashed(holder: Joined | Reduced, port: int, frame: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -291,7 +291,7 @@ class Jobs(Evaluator[DataFrame]):
             graph=self._graph, rest=rest, entered=frozenset(self.entered), traces=traces, pending=pending,
             rounds=turns.rounds, cut_short=turns.cut_short, partitions=self._partitions, most=self._alone,
             place=self._files.of_task(chain(*traces.values(), *pending.values())),
-            folder=self._new_folder(str(self.count)),
+            folder=self._new_folder(str(self.count)), is_load=not self._given,
         )  # fmt: skip
         ended = given.mapInArrow(task, f"{OUTCOME} STRING").collect()
         self.count += 1

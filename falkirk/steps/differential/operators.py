@@ -8,6 +8,7 @@ epoch has a change there, and this epoch changes the key now. The result may the
 both, so the reduction asks to be called for the key at that time. The key is then *due*.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from falkirk.steps.differential import exact_sums
 from falkirk.steps.differential.floats import is_floating, of_ordinals, ordinals
 from falkirk.steps.differential.grouping import float_sums
 from falkirk.steps.differential.ordered import FirstRows, Order
@@ -107,6 +109,26 @@ class Group:
 
     def outcome(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         """Return the results of rows, whose differences are counts."""
+        only = self.settling_sum
+        if only is None or not rows.num_rows or not pa.types.is_float64(rows.column(only.column).type):
+            return self._outcome(rows, keys)
+        order, first = _by_key(rows, keys)
+        values, counts = (rows.column(name) for name in (only.column, DIFFERENCE))
+        numbers = pc.fill_null(values, math.nan).to_numpy()
+        sums, suits = exact_sums.sums_by_key(numbers, counts.to_numpy(), order, first, self.tolerance)
+        found = rows.select([HASH, *keys]).take(pa.array(order[first[suits]]))
+        found = found.append_column(only.name, pa.array(sums[suits]))
+        if suits.all():
+            return found
+        others = order[~np.repeat(suits, np.diff(first, append=len(order)))]
+        return pa.concat_tables([found, self._outcome(rows.take(pa.array(others)), keys)])
+
+    @property
+    def settling_sum(self) -> Aggregate | None:
+        """The only aggregate, if it is a sum with a tolerance."""
+        return self.aggregates[0] if self.tolerance and len(self.aggregates) == 1 == len(self._sums()) else None
+
+    def _outcome(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         if len(self.aggregates) == 1 and self._sums():
             (only,) = self.aggregates
             summed = float_sums(rows, [HASH, *keys], only.column, DIFFERENCE)
@@ -316,6 +338,18 @@ def _made(a: Aggregate) -> str:
 def _once(rows: pa.Table) -> pa.Table:
     """Return the rows with a count of 1."""
     return rows.append_column(DIFFERENCE, pa.array(np.ones(rows.num_rows, dtype=np.int64)))
+
+
+def _by_key(rows: pa.Table, keys: Sequence[str]) -> tuple[Any, Any]:
+    """Return the places of rows such that the rows of each key are adjacent, and where each key begins there."""
+    hashed = rows.column(HASH).to_numpy()
+    order = np.argsort(hashed)
+    ordered = rows.select([HASH, *keys]).take(pa.array(order))
+    begins = _begins(ordered, [HASH])
+    if _begins(ordered, keys)[~begins].any():  # several keys share a hash
+        order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in (HASH, *keys)]).to_numpy()
+        begins = _begins(rows.select([HASH, *keys]).take(pa.array(order)), [HASH, *keys])
+    return order, np.flatnonzero(begins)
 
 
 def _begins(rows: pa.Table, keys: Sequence[str]) -> Any:

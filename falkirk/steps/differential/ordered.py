@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from falkirk.steps.differential.grouping import stable_order
+from falkirk.steps.differential.grouping import RowPlaces, begins_of, stable_order, stable_order_of_pairs
 from falkirk.steps.differential.rows import HASH, Hashes, concat_rows, spans
 
 Ordinals = npt.NDArray[np.int64]
@@ -105,12 +105,24 @@ def sorted_by_hash(table: pa.Table, order: Order | None) -> pa.Table:
         return table.take(pa.array(there)).combine_chunks().replace_schema_metadata(None)
     plain = [pa.types.is_integer(table.schema.field(k).type) and not table[k].null_count for k in order.keys]
     if all(plain):
-        keys = [table.column(k).to_numpy() for k in reversed(order.keys)]
-        there = pa.array(np.lexsort((order.ordinals(table), *keys, hashes)))
+        numbers = [order.ordinals(table), *(table.column(k).to_numpy() for k in reversed(order.keys)), hashes]
+        there = pa.array(_lexical_order(numbers))
     else:
         numbered = table.append_column(_ORDINAL, pa.array(order.ordinals(table)))
         there = pc.sort_indices(numbered, sort_keys=[(n, "ascending") for n in (HASH, *order.keys, _ORDINAL)])
     return table.take(there).combine_chunks().replace_schema_metadata({_METADATA: json.dumps(asdict(order))})
+
+
+def _lexical_order(numbers: Sequence[npt.NDArray[Any]]) -> RowPlaces:
+    """Return the places in the order of the last numbers, then of those before, as NumPy's `lexsort`. Numbers in the
+    middle are rarely needed: they are keys, and the last numbers are their hashes."""
+    order = stable_order_of_pairs(numbers[-1], numbers[0])
+    if order is None:
+        return np.lexsort(numbers)
+    same = np.flatnonzero(~begins_of([numbers[-1][order]]))
+    if all(np.array_equal(column[order[same]], column[order[same - 1]]) for column in numbers[1:-1]):
+        return order
+    return np.lexsort(numbers)
 
 
 def first_of(runs: Sequence[pa.Table], keys: Hashes, order: Order, most: int, schema: pa.Schema) -> FirstRows:

@@ -21,7 +21,7 @@ from falkirk.steps.static_analysis.structure import structure_of
 _FIELDS_TOLD = "spark.sql.debug.maxToStringFields"
 #: The version of the texts, of their digest, and of the files of a loop. Digests of different versions can't be
 #: compared.
-FORM = 3
+FORM = 4
 
 Program = tuple[str, ...]
 """One text for each node of a graph."""

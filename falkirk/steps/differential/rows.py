@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from falkirk.steps.differential import grouping
-from falkirk.steps.differential.floats import normalised
+from falkirk.steps.differential.floats import is_floating, normalised
 
 LoopTime = tuple[int, ...]
 """The rounds of the loops around a row, outermost first."""
@@ -54,16 +54,17 @@ def split_by_time(table: pa.Table, depth: int) -> dict[LoopTime, pa.Table]:
     if not depth:
         return {(): table} if table.num_rows else {}
     names = rounds(depth)
+    columns = [table.column(name).to_numpy() for name in names]
+    if table.num_rows and all((column == column[0]).all() for column in columns):
+        return {tuple(int(column[0]) for column in columns): table}
     times = {
         tuple(row.values()) for row in table.select(names).group_by(names, use_threads=False).aggregate([]).to_pylist()
     }
-    if len(times) == 1:
-        return {times.pop(): table}
     found = {}
     for time in times:
         mask = np.ones(table.num_rows, dtype=bool)
-        for name, value in zip(names, time, strict=True):
-            mask &= table.column(name).to_numpy() == value
+        for column, value in zip(columns, time, strict=True):
+            mask &= column == value
         found[time] = table.filter(pa.array(mask))
     return found
 
@@ -87,7 +88,7 @@ def consolidate(table: pa.Table) -> pa.Table:
         return table
     table = normalised(table)
     names = [name for name in table.column_names if name != DIFFERENCE]
-    added = grouping.added(table, names, DIFFERENCE)
+    added = grouping.added(table, names, DIFFERENCE, dependent=HASH)
     if added is not None:
         return added
     check_sums(table, names, DIFFERENCE)
@@ -123,6 +124,9 @@ def distinct(table: pa.Table, names: Sequence[str]) -> pa.Table:
 
 def join_rows(left: pa.Table, right: pa.Table, keys: Sequence[str], depth: int) -> pa.Table:
     """Return each pair of rows with equal keys, at the earliest time after both; their differences are multiplied."""
+    places = _paired(left, right, keys)
+    if places is not None:
+        return _pairs(left, right, *places, depth)
     ours = [*rounds(depth), DIFFERENCE]
     right = right.rename_columns([f"{n}_right" if n in ours else n for n in right.column_names])
     pairs = left.join(right, keys=[HASH, *keys], join_type="inner", use_threads=False)
@@ -132,6 +136,48 @@ def join_rows(left: pa.Table, right: pa.Table, keys: Sequence[str], depth: int) 
     product = product_of(pairs.column(DIFFERENCE), pairs.column(f"{DIFFERENCE}_right"))
     pairs = pairs.set_column(pairs.schema.get_field_index(DIFFERENCE), DIFFERENCE, product)
     return pairs.drop_columns([f"{n}_right" for n in ours])
+
+
+def _paired(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> tuple[Any, Any] | None:
+    """Return the places of the rows of each pair. None: Arrow has to find them, since keys may have nulls or
+    floating-point numbers, or share a hash."""
+    if not left.num_rows or not right.num_rows:
+        return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
+    if any(is_floating(table.column(key)) or table.column(key).null_count for table in (left, right) for key in keys):
+        return None
+    ours, theirs = (table.column(HASH).to_numpy() for table in (left, right))
+    sorted_left, sorted_right = (grouping.sorting_order(numbers) for numbers in (ours, theirs))
+    first, counts = spans(theirs[sorted_right], ours[sorted_left])
+    one = np.repeat(sorted_left, counts)
+    before = np.concatenate(([0], np.cumsum(counts)[:-1]))
+    other = sorted_right[np.repeat(first - before, counts) + np.arange(len(one))]
+    return (one, other) if equal_rows(left.select(list(keys)), one, right, other) else None
+
+
+def equal_rows(table: pa.Table, places: Any, other: pa.Table, there: Any) -> bool:
+    """Whether the rows at some places of a table have the same values as the rows at other places of another table,
+    which has the same columns."""
+    for name in table.column_names:
+        column, theirs = table.column(name), other.column(name)
+        if pa.types.is_integer(column.type) and not column.null_count and not theirs.null_count:
+            if not np.array_equal(column.to_numpy()[places], theirs.to_numpy()[there]):
+                return False
+        elif column.take(pa.array(places)).combine_chunks() != theirs.take(pa.array(there)).combine_chunks():
+            return False
+    return True
+
+
+def _pairs(left: pa.Table, right: pa.Table, one: Any, other: Any, depth: int) -> pa.Table:
+    """Return the pairs of rows at some places of both tables."""
+    ours = [*rounds(depth), DIFFERENCE]
+    taken = left.drop_columns(ours).take(pa.array(one))
+    beside = right.select([n for n in right.column_names if n not in left.column_names]).take(pa.array(other))
+    for name in beside.column_names:
+        taken = taken.append_column(name, beside.column(name))
+    for name in ours:
+        both = (pa.array(table.column(name).to_numpy()[some]) for table, some in ((left, one), (right, other)))
+        taken = taken.append_column(name, product_of(*both) if name == DIFFERENCE else pc.max_element_wise(*both))
+    return taken
 
 
 def product_of(one: Any, other: Any) -> Any:

@@ -35,6 +35,7 @@ from falkirk.steps.differential.in_memory import InMemory
 from falkirk.steps.differential.reports import WrittenFiles
 from falkirk.steps.differential.routes import Routes
 from falkirk.steps.differential.rows import LoopTime, concat_rows
+from falkirk.steps.differential.running_sums import Unusual
 from falkirk.steps.differential.schedule import Rounds, Schedule, WaitingKey
 from falkirk.steps.differential.schemas import arrow_of, port_schema, timed_schema
 
@@ -157,7 +158,7 @@ class SingleTask:
         task computes the whole epoch, and its batches are the changes of the sources. entered: as in `Works`.
         traces, pending: the files of its input, of all partitions. rounds, cut_short: as in `Schedule`, so far. place:
         reads and writes files. folder: for those that it writes. partitions: their number. most: the number of rows
-        that may wait for a round.
+        that may wait for a round. is_load: whether no epoch precedes this one.
     """
 
     graph: LoopGraph
@@ -171,6 +172,7 @@ class SingleTask:
     folder: str
     partitions: int
     most: int
+    is_load: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compute, and yield the outcome as a row; if Spark has to compute it, the reason."""
@@ -205,10 +207,16 @@ class SingleTask:
 
     def work(self, taken: Mapping[str, pa.Table]) -> TaskOutcome:
         """Compute. Args: taken: the sources' changes. Raises: Unsuitable, pa.ArrowException: Spark has to do it."""
+        try:
+            return self._work(taken, keeps_sums=True)
+        except Unusual:
+            return self._work(taken, keeps_sums=False)
+
+    def _work(self, taken: Mapping[str, pa.Table], *, keeps_sums: bool) -> TaskOutcome:
         routes = Routes(graph=self.graph)
         works = InMemory(
             self.graph, routes, self.place, self.traces, self.pending, taken, set(self.entered), self.partitions,
-            self.most,
+            self.most, keeps_sums=keeps_sums, is_load=self.is_load,
         )  # fmt: skip
         turns = Schedule(self.graph, works, routes, self.cut_short)
         turns.rounds = dict(self.rounds)

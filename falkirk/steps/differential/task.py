@@ -197,8 +197,8 @@ def act(
         traces = [place.trace(f"input{port}", rows.schema) for port, rows in enumerate(news)]
         done = operator.work(news, traces, len(now))
     else:
-        names = [HASH, *operator.keys]
-        due = distinct(place.due(pa.schema([news[0].schema.field(n) for n in names])), names)
+        schema = due_schema(operator, news[0].schema)
+        due = distinct(place.due(schema), schema.names)
         inputs = place.trace("input0", news[0].schema)
         done = operator.work(news[0], due, inputs, place.trace("output", results), now, results)
         if done.out.num_rows:
@@ -210,6 +210,11 @@ def act(
     for time, keys in done.due.items():
         place.defer("due", time, keys)
     return done.out
+
+
+def due_schema(operator: Join | Reduce, given: pa.Schema) -> pa.Schema:
+    """Return the schema of the keys that an operator wakes. Args: given: of its input."""
+    return pa.schema([given.field(name) for name in (HASH, *operator.keys)])
 
 
 def store_for_readers(rows: pa.Table, depth: int, readers: Sequence[LaterReader], place: OperatorStorage) -> None:

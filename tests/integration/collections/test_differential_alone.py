@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.steps.differential import connected_components, files, in_memory, shortest_paths
+from falkirk.steps.differential import connected_components, files, fixpoint, in_memory, shortest_paths
 from falkirk.steps.differential.expressions import Steps, Unsuitable
 from falkirk.steps.differential.hashing import hash_of, partition_of_hash
 from falkirk.steps.differential.jobs import Jobs
@@ -167,6 +167,27 @@ def test_jobs_would_miss_what_a_task_has_left_elsewhere(
     monkeypatch.setattr(SingleTask, "outcome", lambda task, rows: task.work({}))
     with pytest.raises((AssertionError, PySparkException)):  # the result is wrong or impossible
         epochs(Changing(session, tmp_path, connected_components, partitions=3, edges=EDGES), seed=7)
+
+
+def test_a_sum_that_one_task_keeps_ignores_a_row_that_is_removed_before_it_is_added(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """A kept sum contains the removed row. At its end, the task notices this, and computes the epoch without it."""
+
+    def program(given: Any) -> Any:
+        def halved(c: Any) -> Any:
+            half = c.select("n", (F.col("v") * 0.5).alias("v"))
+            return given.concat(half).groupBy("n").sum("v", tolerance=1e-9)
+
+        return fixpoint(given, halved)
+
+    changing = Changing(session, tmp_path, program, given="n LONG, v DOUBLE")
+    epochs: list[list[Row]] = [[(1, 8.0, 1), (1, 2.0, 1)], [(1, 4.0, -1)], [(1, 1.0, 1)], [(1, 4.0, 1)], [(1, 4.0, 1)]]
+    for changes, wanted in zip(epochs, [20.0, 20.0, 22.0, 22.0, 30.0], strict=True):
+        done = changing.epoch(given=changes)
+        assert done.jobs == 1 or changes == epochs[0], "it is not a load, so one task does all of it"
+        ((_, found),) = changing.result
+        assert abs(found - wanted) < 1e-6
 
 
 def test_what_the_task_cannot_do_spark_does(

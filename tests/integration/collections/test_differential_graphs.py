@@ -13,8 +13,9 @@ from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.steps.differential import Collection, connected_components, pagerank, shortest_paths
+from falkirk.steps.differential import Collection, connected_components, graphs, pagerank, shortest_paths
 from falkirk.steps.differential.jobs import Jobs
+from falkirk.steps.differential.task import FileName
 from tests.integration.changing import EDGES, Changing, Row, Rows, added, components, taken, there
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"
@@ -64,6 +65,22 @@ def test_components(session: SparkSession, tmp_path: Path, graph: list[Row]) -> 
     for changes in epochs(graph):
         assert changing.epoch(edges=changes).rounds[0].converged
         assert changing.result == components(there(changing.put["edges"]))
+
+
+def test_nodes_that_begin_later_send_fewer_components(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: list[Row]
+) -> None:
+    """The state has all components that nodes have received. If all nodes began in the first round, as they do in a
+    loop of few rounds, most would send several."""
+    received = []
+    for rounds in (500, 1_001):
+        monkeypatch.setattr(graphs, "_ROUNDS_LATER", rounds)
+        changing = Changing(session, tmp_path / str(rounds), connected_components, edges=EDGES)
+        changing.epoch(edges=added(drawn))
+        assert changing.result == components(drawn)
+        names = map(FileName.parse, changing.state.files())
+        received.append(sum(name.rows for name in names if name.what == "input0" and name.holder.endswith("-reduced")))
+    assert received[0] < 0.75 * received[1]
 
 
 def hops(edges: Collection, sources: Collection) -> Collection:

@@ -10,7 +10,7 @@ from falkirk.recovery.decision_store import RegionRecord
 from falkirk.runtime.spark.record import compare
 
 EARLIER = "iterate-1: 0-left(n bigint); 1-result(n bigint); program 0123456789abcdef"
-NOW = EARLIER.replace("program ", "program 3:")
+NOW = EARLIER.replace("program ", "program 4:")
 
 
 def compared(before: str, now: str, part: str = "state") -> str:
@@ -25,9 +25,10 @@ def compared(before: str, now: str, part: str = "state") -> str:
 
 @pytest.mark.parametrize(
     ("before", "condition"),
-    [(EARLIER, "HOME_VERSION"), (NOW.replace("3:", "2:"), "HOME_VERSION"), (NOW, ""),
+    [(EARLIER, "HOME_VERSION"), (NOW.replace("4:", "2:"), "HOME_VERSION"),
+     (NOW.replace("4:", "3:"), "HOME_VERSION"), (NOW, ""),
      (NOW.replace("cdef", "cdee"), "APPLICATION_CHANGED"),
-     (f"{EARLIER}; iterate-2: program 3:0123456789abcdef", "HOME_VERSION")],
+     (f"{EARLIER}; iterate-2: program 4:0123456789abcdef", "HOME_VERSION")],
 )  # fmt: skip
 def test_a_program_that_an_earlier_version_has_recorded_is_refused(before: str, condition: str) -> None:
     assert compared(before, NOW) == condition

@@ -110,7 +110,7 @@ class Alones:
         task = SingleTask(
             graph=self._graph, rest=None, entered=frozenset(), traces=self.traces, pending={}, rounds={},
             cut_short=self.cut_short, place=FolderFiles(str(self.folder)), folder=str(next(self._epochs)), partitions=2,
-            most=1_000_000,
+            most=1_000_000, is_load=not self.traces,
         )  # fmt: skip
         done = task.work(taken)
         self._take(done)
