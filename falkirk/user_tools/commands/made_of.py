@@ -6,8 +6,8 @@ count as they do in the query. At last the aggregate itself is computed from the
 """
 
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from falkirk.declare.windows import window_of
 from falkirk.errors import FalkirkError
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.plan.fingerprint import KEYED
-from falkirk.plan.region import Region, RegionLogs
+from falkirk.plan.region import BatchLogs, Region, RegionLogs
 from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.rows import JSON_OPTIONS
 from falkirk.steps.batch.in_epoch import empty
@@ -35,38 +35,26 @@ from falkirk.steps.live.stamped import Frame, is_good, key_column
 from falkirk.user_tools.commands.due import AGGREGATIONS, Given, RegionEvaluation, own_session
 from falkirk.user_tools.commands.due_timed import PLACE, RegionRows, placed
 from falkirk.user_tools.commands.made_of_inputs import NotRecomputed, RegionInputs
+from falkirk.user_tools.commands.made_of_epochs import MadeOfEpochs
 from falkirk.user_tools.commands.made_of_states import Folded, StateFold
+from falkirk.user_tools.commands.made_of_values import Made, same_values
 from falkirk.user_tools.commands.planned import PlannedRegions
 from falkirk.user_tools.commands.records import FoundRecord, RecordPlace, TopicRecords, key_texts
 
 _KEY, _RANK, _VALUE = "__falkirk_key", "__falkirk_rank", "__falkirk_value"
 #: The numbers of a stamp before its sub-indexes.
 _OF_RECORD = 3
-#: A sum of doubles depends on the order of its rows, so equal ones may differ by this part.
-_ROUNDED = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """The records that made a result.
-
-    Args: columns, values: of the key. window: its bounds in microseconds. rows: how many rows of these records went
-        into it. records: newest first. looked_at: how many records were read. deleted, skipped: how many were not,
-        because they were deleted, or because of the limit. results: the aggregate of these records alone. agrees: it
-        is the result; None: it can't be compared.
-    """
-
-    columns: tuple[str, ...]
-    values: tuple[Any, ...]
-    window: tuple[int, int] | None
-    rows: int
-    records: tuple[RecordPlace, ...]
-    looked_at: int
-    deleted: int
-    skipped: int
-    results: tuple[Mapping[str, Any], ...]
-    agrees: bool | None
-    note: str = ""
+@contextmanager
+def _reasons() -> Iterator[None]:
+    """Raise other errors as `NotRecomputed`."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raise NotRecomputed(first_line(error)) from error
+    except FalkirkError as error:
+        raise NotRecomputed(str(error.parameters.get("reason", error))) from error
 
 
 class MadeOf:
@@ -83,12 +71,16 @@ class MadeOf:
 
     def of(self, logs: RegionLogs, found: FoundRecord) -> Made:
         """Return the records that made a result of a region. Raises: NotRecomputed. LogError."""
-        try:
+        with _reasons():
             return self._of(self._region(logs), found)
-        except SPARK_ERRORS as error:
-            raise NotRecomputed(first_line(error)) from error
-        except FalkirkError as error:
-            raise NotRecomputed(str(error.parameters.get("reason", error))) from error
+
+    def of_epoch(self, logs: BatchLogs, number: int, found: FoundRecord, keys: tuple[str, ...]) -> Made:
+        """Return the records that made a result of an epoch of a batch.
+
+        Args: keys: the columns of its sink's key. Raises: NotRecomputed.
+        """
+        with _reasons():
+            return MadeOfEpochs(self._planned, self._place, self._look).of(logs, number, found, keys)
 
     @cached_property
     def _session(self) -> SparkSession:
@@ -337,16 +329,3 @@ def _members(due: RegionRows, stamp: Place) -> Sequence[Place]:
 
 def _flat(stamp: Any) -> Place:
     return tuple(int(number) for number in stamp)
-
-
-def same_values(one: Any, other: Any) -> bool:
-    """Return whether two values of JSON are the same, but for the rounding of sums."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return one == other or math.isclose(one, other, rel_tol=_ROUNDED)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same_values(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same_values, one, other))
-    return bool(one == other)

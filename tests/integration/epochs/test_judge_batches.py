@@ -3,6 +3,7 @@
 One run serves all cases. Faults are planted into copies of its places.
 """
 
+import io
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ import falkirk as fk
 from falkirk.checker import EpochFault, EpochsVerdict, Guarantee, TopicRecord
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.shape import read_shape
+from falkirk.platform.terminal import Terminal
 from falkirk.recovery.decision_store import ForgottenEpochs
 from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.epochs.jobs import EpochJobs
@@ -31,9 +33,11 @@ from falkirk.theory.ids import EpochNumber, LogId, Offset
 from falkirk.user_tools.commands import judge_batches, judge_places
 from falkirk.user_tools.commands.epoch_records import epoch_records
 from falkirk.user_tools.commands.judge_batches import BatchJudge, batch_judge
+from falkirk.user_tools.commands.made_of import MadeOf
 from falkirk.user_tools.commands.origins import Origins
 from falkirk.user_tools.commands.records import RecordPlace, TopicRecords
 from falkirk.user_tools.commands.verify import outputs
+from falkirk.user_tools.commands.why import origin_tree
 from falkirk.user_tools.commands.written import writers_of
 from tests.integration.live import Wire, await_one
 from tests.support import on_disk
@@ -64,7 +68,14 @@ def application(tag: str, home: Path, database: str) -> fk.App:
     def drawn(events: "DataFrame") -> "DataFrame":
         return events.select("n", F.rand().alias("r"))
 
+    @app.batch(rows=ROWS)
+    def odd(events: "DataFrame") -> "DataFrame":
+        found = events.where("n % 2 = 1").groupBy(F.upper("word").alias("word"))
+        return found.agg(F.sum("n").alias("n"), F.count("*").alias("rows"))
+
     app.sink("topic", weights, fk.Kafka(f"weights-{tag}", key="word"))
+    app.sink("odd", odd, fk.Kafka(f"odd-{tag}", key="word"))
+    app.sink("totals", totals, fk.Kafka(f"totals-{tag}", key="word"))
     app.sink("epochs", weights, fk.EpochTopic(f"epochs-{tag}", key="word", compacted=True))
     app.sink("table", weights, fk.Sql(database, "weights"))
     for kind in FORMATS:
@@ -102,7 +113,7 @@ def run(spark: "SparkSession", broker: Broker, tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("judged")
     home, tag, database = folder / "home", folder.name, f"sqlite:///{folder}/out.db"
     wire, connection = Wire(bootstrap=broker.bootstrap, tag=tag), Connection.of(broker.bootstrap)
-    events, _ = wire.topic("events"), wire.topic("weights")
+    events, *_ = (wire.topic(name) for name in ("events", "weights", "odd", "totals"))
     app = application(tag, home, database)
     query = run_here(app, connection)
     try:
@@ -119,7 +130,7 @@ def run(spark: "SparkSession", broker: Broker, tmp_path_factory: pytest.TempPath
 
 def _is_out(query: Query, number: int) -> bool:
     """Return whether the home knows that an epoch of each batch is published."""
-    released = [query._home.store.releases(f"sinks of {name}") for name in ("weights", "totals", "drawn")]
+    released = [query._home.store.releases(f"sinks of {name}") for name in ("weights", "totals", "drawn", "odd")]
     return all(r and r[0].released_exclusive > number for r in released)
 
 
@@ -152,6 +163,49 @@ def test_a_result_names_its_epoch_and_the_records_that_it_is_made_of(run: Run) -
         rows = [json.loads(each["record"]["value"]) for each in read["records"]]
         assert {r["word"] for r in rows} == {row["word"]}
         assert sum(r["n"] for r in rows) == row["n"]
+
+
+def test_a_result_of_an_epoch_is_computed_again_to_find_its_records(run: Run, spark: "SparkSession") -> None:
+    home = run.judge._context.home
+    shape, place = read_shape(home.path), Storage(home=home, connection=Connection.of(run.wire.bootstrap))
+    assert shape is not None
+    records = TopicRecords(place)
+    made_of = MadeOf(run.app, place, records, look=2 * ROWS, session=lambda: spark)
+
+    def explained(result: TopicRecord, topic: str, computes: MadeOf | None) -> dict[str, Any]:
+        at = RecordPlace(topic=LogId(topic), partition=result.partition, offset=Offset(result.offset))
+        origins = Origins(run.app, shape, place, records, limit=ROWS, look=ROWS, made_of=computes)
+        return origins.explain(at)
+
+    # Records that a filter drops, and keys that are computed: without computing again, nothing of it is known.
+    before = explained(run.wire.records(f"odd-{run.wire.tag}")[0], f"odd-{run.wire.tag}", None)["origin"]
+    assert (before["reads"][0]["alike"], len(before["reads"][0]["records"]), before["made_of"]) == ({}, ROWS, None)
+
+    for name, count in (("odd", 4), ("totals", 8)):
+        topic = f"{name}-{run.wire.tag}"
+        results = run.wire.records(topic)
+        assert len(results) == count
+        for result in results[:: count // 2 - 1]:
+            found = explained(result, topic, made_of)
+            origin, row = found["origin"], json.loads(result.value or b"")
+            assert origin["not_recomputed"] == ""
+            made = origin["made_of"]
+            rows = [json.loads(each["record"]["value"]) for each in made["records"]]
+            assert {r["word"] for r in rows} == {row["word"].lower()}
+            assert (made["agrees"], made["values"], made["deleted"]) == (True, [row["word"]], 0), made
+            total = row["n"] if name == "odd" else row["total"]
+            assert (sum(r["n"] for r in rows), len(rows)) == (total, made["count"])
+            if name == "odd":
+                assert ({r["n"] % 2 for r in rows}, made["rows"]) == ({1}, row["rows"])
+            text = _shown(found)
+            assert "computed again from these records, the result is the same" in text
+            assert f"made of {made['count']} records with word=" in text
+
+
+def _shown(found: dict[str, Any]) -> str:
+    out = io.StringIO()
+    Terminal(file=out, width=160).print(origin_tree(found, 160), soft_wrap=True)
+    return out.getvalue()
 
 
 def kinds(verdict: EpochsVerdict) -> dict[str, int]:
