@@ -42,7 +42,10 @@ class EpochOrigins:
     def of_result(
         self, writer: Writer, number: int, row: int | None, found: FoundRecord, depth: int, *, limit: int
     ) -> _Values:
-        """Return the origin of a result in a topic. Args: row: its place in its epoch. limit: of records of each input."""
+        """Return the origin of a result in a topic.
+
+        Args: row: its place in its epoch. limit: of records of each input.
+        """
         assert writer.batch is not None, "a batch writes this topic"
         content, key = found.content, dict[str, Any]()
         if limit and not writer.is_dead_letters and set(writer.keys) <= set(content):

@@ -34,12 +34,13 @@ from falkirk.steps.live.aggregates import grouping_of
 from falkirk.steps.live.stamped import Frame, is_good, key_column
 from falkirk.user_tools.commands.due import AGGREGATIONS, Given, RegionEvaluation, own_session
 from falkirk.user_tools.commands.due_timed import PLACE, RegionRows, placed
-from falkirk.user_tools.commands.made_of_inputs import NotRecomputed, RegionInputs
 from falkirk.user_tools.commands.made_of_epochs import MadeOfEpochs
+from falkirk.user_tools.commands.made_of_inputs import NotRecomputed, RegionInputs
+from falkirk.user_tools.commands.made_of_joins import JoinedResult
 from falkirk.user_tools.commands.made_of_states import Folded, StateFold
 from falkirk.user_tools.commands.made_of_values import Made, same_values
 from falkirk.user_tools.commands.planned import PlannedRegions
-from falkirk.user_tools.commands.records import FoundRecord, RecordPlace, TopicRecords, key_texts
+from falkirk.user_tools.commands.records import FoundRecord, TopicRecords, key_texts
 
 _KEY, _RANK, _VALUE = "__falkirk_key", "__falkirk_rank", "__falkirk_value"
 #: The numbers of a stamp before its sub-indexes.
@@ -97,8 +98,6 @@ class MadeOf:
         return found
 
     def _of(self, region: Region, found: FoundRecord) -> Made:
-        if region.joined:
-            raise NotRecomputed("it joins streams")
         hops = self._hops(region)
         path = [region, *hops.values()]
         for each in path:
@@ -110,15 +109,21 @@ class MadeOf:
                 raise NotRecomputed("it has a union after its last step with a state")
             keyed = keyed.parent
         assert isinstance(keyed, Step), "the caller knows that it has a state"
-        if keyed.operation == NEWEST_ROW:
-            raise NotRecomputed("it looks up the newest row of a stream")
+        is_join = keyed.operation == "timedJoin"
+        if region.joined and not is_join:
+            raise NotRecomputed("it has another step with a state after a join")
         inputs = RegionInputs(
             region=region, path=path, hops=hops, result=found, records=self._records, store=self._place.home.store,
-            session=self._session, look=self._look, needs_all_partitions=is_ordered(keyed),
+            session=self._session, look=self._look, needs_all_partitions=is_ordered(keyed), is_join=is_join,
         )  # fmt: skip
-        given = Given(of=region, hops=hops, read=inputs.read, partitions={}, judges=False)
+        counts = {s.topic.topic: len(self._records.bounds(s.topic.log)[1]) for s in region.sources} if is_join else {}
+        given = Given(of=region, hops=hops, read=inputs.read, partitions=counts, judges=False)
         evaluation = RegionEvaluation(given, self._session)
         try:
+            if is_join:
+                return JoinedResult(
+                    region=region, keyed=keyed, found=found, inputs=inputs, evaluation=evaluation
+                ).made()
             return _Result(
                 region=region, keyed=keyed, found=found, inputs=inputs, evaluation=evaluation, session=self._session
             ).made()
@@ -156,6 +161,8 @@ class _Result:
         due = self.evaluation.after(self.keyed.parent, self.region)
         if self.keyed.operation in AGGREGATIONS:
             return self._of_aggregate(due)
+        if self.keyed.operation == NEWEST_ROW:
+            return self._of_newest(due)
         return self._of_state(due)
 
     @property
@@ -180,6 +187,20 @@ class _Result:
         )  # fmt: skip
         results = self._values(again, rank=len(mine) - 1)
         return self._made(due, names, key, mine, results)
+
+    def _of_newest(self, due: RegionRows) -> Made:
+        """Return a record, and the row of the table that was the newest one of its key."""
+        names, name = self.keyed.arguments
+        rows = self._by_key(due.frame, [F.col(f"`{key}`") for key in names])
+        key = self._key(rows, names)
+        before = self.inputs.before([stamp for stamp, of in rows if of == key], self._topics)
+        of_table = due.frame.data.where(is_good() & F.col(f"`{name}`").isNotNull()).select(STAMP).collect()
+        table = {_flat(row[STAMP]) for row in of_table}
+        mine = [*[stamp for stamp in before if stamp in table][-1:], before[-1]]
+        again, _ = updated(self._only(due.frame, mine), self.keyed, lambda schema: empty(self.session, schema))
+        results = self._values(again, rank=len(mine) - 1)
+        note = "" if len(mine) > 1 else "the stream that is looked up had no row with this key"
+        return self._made(due, names, key, mine, results, note=note)
 
     def _by_key(self, frame: Frame, keys: Sequence[Any]) -> list[tuple[Place, str]]:
         """Return the stamps of the good rows, each with its key as text."""

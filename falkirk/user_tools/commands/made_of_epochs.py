@@ -287,4 +287,3 @@ def _by_input(places: Iterable[Place]) -> dict[str, set[Place]]:
     for each in places:
         found.setdefault(each[0], set()).add(each)
     return found
-

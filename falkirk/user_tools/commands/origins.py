@@ -49,6 +49,7 @@ _Values = dict[str, Any]
 _OF_INPUT = 3
 #: Keyed steps whose results come from all earlier records of their key.
 _AGGREGATING = ("agg", "count", "windows", "stateful", WITH_TIMERS, IN_ORDER, NEWEST_ROW)
+_JOIN = "timedJoin"
 #: Of these, the cause of a result may be a record of another key.
 _ENDED_BY_OTHERS = ("windows", WITH_TIMERS)
 _NOTES = {"windows": "the times of the window are not compared", WITH_TIMERS: "the key is in the result"}
@@ -211,7 +212,7 @@ class Origins:
     ) -> _Values:
         """Return the records behind an aggregate: those that made it, or else the earlier ones of its key."""
         made: _Values = {"made_of": None, "not_recomputed": "", "same_key": None}
-        if not is_wanted or region.keyed_step not in _AGGREGATING:
+        if not is_wanted or region.keyed_step not in (*_AGGREGATING, _JOIN):
             return made
         if self._made_of is not None:
             try:
@@ -219,6 +220,8 @@ class Origins:
                 return made | {"made_of": self._made(of, depth, self._newest_before(region, of.records))}
             except NotRecomputed as reason:
                 made["not_recomputed"] = str(reason)
+        if region.keyed_step == _JOIN:  # the stamp has named its records
+            return made
         return made | {"same_key": self._same_key(region, found, causes, depth)}
 
     def _made(self, made: Made, depth: int, before: _Values | None = None) -> _Values:
