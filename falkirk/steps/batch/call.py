@@ -83,6 +83,10 @@ class Call(ABC):
         """
         return rows, F.lit(round(self.epoch.decided_at.timestamp() * 1_000_000))
 
+    def also_aggregated(self) -> list[Column]:
+        """Return further aggregates of the rows of a window, beside those of the user."""
+        return []
+
     @abstractmethod
     def noted(self, slot: str) -> str | None:
         """Return the text that the former epoch kept, if any."""

@@ -77,8 +77,12 @@ class MadeOfEpochs:
         places = _parted(mine[ORIGINS])
         records = _Records()
         self._follow(places.rows, records)
-        alone = _Chain(self, batch, number, start=whole.start, only=_by_input(places.rows))
-        results = [json.loads(row[_TEXT]) for row in alone.results().select(_TEXT).limit(self._look).collect()]
+        if any(slot.startswith("watermark") for slot in batch.slots):
+            # Records of other keys move the time. The results of windows have been computed from these records alone.
+            results = [json.loads(text)]
+        else:
+            alone = _Chain(self, batch, number, start=whole.start, only=_by_input(places.rows)).results()
+            results = [json.loads(row[_TEXT]) for row in alone.select(_TEXT).limit(self._look).collect()]
         notes = [note, *records.notes(places.state)]
         of = found.content
         values = tuple(of.get(name) for name in keys)
@@ -192,8 +196,10 @@ class _Chain:
         chosen: tuple[list[Epoch], Epoch | None] | None = None
         epochs = self._epochs
         looked = self._of.count(self._batch, epochs[0])
+        # The buffers of a saved window have no places.
+        may_be_saved = not any(slot.startswith("windows") for slot in self._batch.slots)
         for each in before:
-            if each.saved and each.state is not None and start in (None, epochs[0].number):
+            if may_be_saved and each.saved and each.state is not None and start in (None, epochs[0].number):
                 chosen = (epochs, each)
             looked += self._of.count(self._batch, each)
             if looked > self._of.look or not self._is_there(each):

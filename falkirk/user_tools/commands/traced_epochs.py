@@ -152,6 +152,16 @@ class _MarkedInputs(Inputs):
 class _TracedCall(InEpoch):
     """A call whose rows keep their places, also those that it computes once."""
 
+    def slot(self, operator: str) -> str:
+        """See Call. Raises: NotRecomputed: the operator gives rows whose places can't be followed exactly."""
+        if operator == "join-left" and self._numbers["watermark"]:
+            raise NotRecomputed("it joins streams by their event time in micro-batches")
+        return super().slot(operator)
+
+    def also_aggregated(self) -> list[Column]:
+        """See Call."""
+        return [F.collect_list(_place_of_stamp()).alias(ORIGINS)]
+
     def once(self, rows: DataFrame) -> DataFrame:
         """See Call."""
         return hidden(traced(rows).localCheckpoint(eager=True))
@@ -160,14 +170,35 @@ class _TracedCall(InEpoch):
         self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None
     ) -> dict[str, DataFrame]:
         """See Call."""
-        done = traced(rows).localCheckpoint(eager=True)
-        return {kind: hidden(self._part(done, kind, schema)) for kind, schema in kinds.items()}
+        own = {kind: origins for kind, schema in kinds.items() if (origins := _own_origins(kind, schema)) is not None}
+        try:
+            done = traced(rows)
+        except NotRecomputed:
+            if not own:
+                raise
+            done = rows  # an operator of Falkirk: states and dead letters need no places
+        done = done.localCheckpoint(eager=True)
 
-    def _part(self, done: DataFrame, kind: str, schema: StructType) -> DataFrame:
-        part = done.where(F.col(KIND) == kind).select(f"{kind}.*", ORIGINS)
-        own = schema[STAMP].dataType if STAMP in schema.names else None
-        if isinstance(own, StructType) and own.names[: len(STAMP_TYPE.names)] == STAMP_TYPE.names:
-            # A window of Spark has seen other rows too, to find the time of the partition.
-            places = F.struct(*[F.col(f"{STAMP}.{name}") for name in STAMP_TYPE.names]).cast(STAMP_TYPE)
-            part = part.withColumn(ORIGINS, F.array(places))
-        return part
+        def part(kind: str) -> DataFrame:
+            of_kind = done.where(F.col(KIND) == kind)
+            known = [own[kind].alias(ORIGINS)] if kind in own else [F.col(n) for n in done.columns if n == ORIGINS]
+            return hidden(of_kind.select(f"{kind}.*", *known))
+
+        return {kind: part(kind) for kind in kinds}
+
+
+def _own_origins(kind: str, schema: StructType) -> Column | None:
+    """Return the places of rows that have them in a column: those in a window, or that in their stamps.
+
+    Spark's windows have seen further rows before, to find the time of a partition.
+    """
+    if "values" in schema.names and ORIGINS in getattr(schema["values"].dataType, "names", ()):
+        return F.col(f"{kind}.values.{ORIGINS}")
+    own = schema[STAMP].dataType if STAMP in schema.names else None
+    if isinstance(own, StructType) and own.names[: len(STAMP_TYPE.names)] == STAMP_TYPE.names:
+        return F.array(_place_of_stamp(f"{kind}."))
+    return None
+
+
+def _place_of_stamp(within: str = "") -> Column:
+    return F.struct(*[F.col(f"{within}{STAMP}.{name}") for name in STAMP_TYPE.names]).cast(STAMP_TYPE)

@@ -117,7 +117,9 @@ def _add_unit(tree: Tree, origin: _Values, width: int) -> None:
         _add_record(below, each, width - _INDENT)
     made = origin.get("made_of")
     if made is not None:
-        are_inputs = _places(made["records"]) == _places(origin.get("inputs", ()))  # they are on the screen
+        are_inputs = bool(made["records"]) and _places(made["records"]) == _places(
+            origin.get("inputs", ())
+        )  # they are on the screen
         part = below.add(Text(shortened(_made_of(made, are_inputs=are_inputs), width - _INDENT)))
         for each in () if are_inputs else made["records"]:
             _add_record(part, each, width - 2 * _INDENT, is_alike=True)
