@@ -26,12 +26,13 @@ from falkirk.runtime.spark.epochs.log import DECISION, Epoch, EpochLog
 from falkirk.runtime.spark.record import compare
 from falkirk.runtime.spark.rows import JSON_OPTIONS
 from falkirk.steps.batch.in_epoch import BatchState
+from falkirk.steps.dataframes.names import ORIGINS
 from falkirk.theory.ids import LogId, Offset
 from falkirk.user_tools.commands.made_of_inputs import NotRecomputed
 from falkirk.user_tools.commands.made_of_values import Made, same_values
 from falkirk.user_tools.commands.planned import PlannedRegions
 from falkirk.user_tools.commands.records import FoundRecord, RecordPlace, key_texts
-from falkirk.user_tools.commands.traced_epochs import ORIGINS, SAVED_STATE, Place, TracedJobs, saved
+from falkirk.user_tools.commands.traced_epochs import SAVED_STATE, Place, TracedJobs, saved
 
 _TEXT = "__falkirk_text"
 

@@ -12,21 +12,21 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.plan.batch import STAMP_TYPE, BatchInput, stamp_column
-from falkirk.runtime.spark.epochs.computed import OWN_STATE
+from falkirk.runtime.spark.epochs.computed import OWN_STATE, cast_to
 from falkirk.runtime.spark.epochs.inputs import FitColumns, Inputs
 from falkirk.runtime.spark.epochs.jobs import EpochJobs
 from falkirk.runtime.spark.epochs.log import Epoch
 from falkirk.steps.batch.in_epoch import BatchState, InEpoch
-from falkirk.steps.batch.python import KIND
-from falkirk.steps.dataframes.names import PREFIX, STAMP
+from falkirk.steps.batch.python import KIND, STATE_KIND
+from falkirk.steps.dataframes.names import ORIGINS, PREFIX, STAMP
 from falkirk.user_tools.commands.made_of_inputs import NotRecomputed
 
-#: The columns with the places of a row's records, with the place of a row of an input, and with those that count.
-ORIGINS, _PLACE, _WANTED = f"{PREFIX}_origins", f"{PREFIX}_origin", f"{PREFIX}_wanted"
+#: The columns with the place of a row of an input, and with the places that count.
+_PLACE, _WANTED = f"{PREFIX}_origin", f"{PREFIX}_wanted"
 _TYPE = f"ARRAY<{STAMP_TYPE.simpleString()}>"
 #: Why Spark's operators of these names are in plans, for people.
 _PYTHON = "calls Python for groups of rows"
@@ -72,6 +72,13 @@ class TracedJobs(EpochJobs):
     """
 
     only: Mapping[str, Collection[Place]] = {}
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        places = StructField(ORIGINS, ArrayType(STAMP_TYPE))
+        for slot, schema in self.batch.slots.items():
+            if slot.startswith("stateful"):
+                self._casts[slot] = cast_to(StructType([*schema.fields, places]))
 
     def _inputs(self, epoch: Epoch) -> Inputs:
         self._fit = _MarkedColumns(self._among)
@@ -162,6 +169,18 @@ class _TracedCall(InEpoch):
         """See Call."""
         return [F.collect_list(_place_of_stamp()).alias(ORIGINS)]
 
+    def type_of_places(self, rows: DataFrame, order: str) -> DataType | None:
+        """See Call. Raises: NotRecomputed: the rows do not have the stamps of their records."""
+        kind = rows.schema[order].dataType
+        if getattr(kind, "names", None) != STAMP_TYPE.names:
+            raise NotRecomputed("it orders the rows of a key by a column, or by steps that make several rows of one")
+        return STAMP_TYPE
+
+    def before(self, slot: str, schema: StructType) -> DataFrame:
+        """See Call."""
+        found = super().before(slot, schema)
+        return traced(found) if ORIGINS in schema.names else found
+
     def once(self, rows: DataFrame) -> DataFrame:
         """See Call."""
         return hidden(traced(rows).localCheckpoint(eager=True))
@@ -182,7 +201,8 @@ class _TracedCall(InEpoch):
         def part(kind: str) -> DataFrame:
             of_kind = done.where(F.col(KIND) == kind)
             known = [own[kind].alias(ORIGINS)] if kind in own else [F.col(n) for n in done.columns if n == ORIGINS]
-            return hidden(of_kind.select(f"{kind}.*", *known))
+            rows = of_kind.select(*[f"{kind}.`{name}`" for name in kinds[kind].names if name != ORIGINS], *known)
+            return rows if kind == STATE_KIND and ORIGINS in kinds[kind].names else hidden(rows)
 
         return {kind: part(kind) for kind in kinds}
 
@@ -194,6 +214,8 @@ def _own_origins(kind: str, schema: StructType) -> Column | None:
     """
     if "values" in schema.names and ORIGINS in getattr(schema["values"].dataType, "names", ()):
         return F.col(f"{kind}.values.{ORIGINS}")
+    if ORIGINS in schema.names:
+        return F.col(f"{kind}.{ORIGINS}")
     own = schema[STAMP].dataType if STAMP in schema.names else None
     if isinstance(own, StructType) and own.names[: len(STAMP_TYPE.names)] == STAMP_TYPE.names:
         return F.array(_place_of_stamp(f"{kind}."))
