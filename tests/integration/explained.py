@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
 
 def explained(
-    app: fk.App, bootstrap: str, spark: "SparkSession", topic: str, results: Iterable[TopicRecord]
+    app: fk.App,
+    bootstrap: str,
+    spark: "SparkSession",
+    topic: str,
+    results: Iterable[TopicRecord],
+    *,
+    look: int = 10_000,
 ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any], str]]:
     """Yield results with the values of the records that made each, the whole answer about them, and its text.
 
@@ -33,10 +39,10 @@ def explained(
         shape, place = read_shape(home.path), Storage(home=home, connection=Connection.of(bootstrap))
         assert shape is not None
         records = TopicRecords(place)
-        made_of = MadeOf(app, place, records, look=10_000, session=lambda: spark)
+        made_of = MadeOf(app, place, records, look=look, session=lambda: spark)
         for result in results:
             at = RecordPlace(topic=LogId(topic), partition=result.partition, offset=Offset(result.offset))
-            found = Origins(app, shape, place, records, limit=1_000, look=10_000, made_of=made_of).explain(at)
+            found = Origins(app, shape, place, records, limit=1_000, look=look, made_of=made_of).explain(at)
             origin, out = found["origin"], io.StringIO()
             Terminal(file=out, width=160).print(origin_tree(found, 160), soft_wrap=True)
             assert origin["not_recomputed"] == ""

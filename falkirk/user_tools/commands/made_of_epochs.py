@@ -32,7 +32,7 @@ from falkirk.user_tools.commands.made_of_inputs import NotRecomputed
 from falkirk.user_tools.commands.made_of_values import Made, same_values
 from falkirk.user_tools.commands.planned import PlannedRegions
 from falkirk.user_tools.commands.records import FoundRecord, RecordPlace, key_texts
-from falkirk.user_tools.commands.traced_epochs import SAVED_STATE, Place, TracedJobs, saved
+from falkirk.user_tools.commands.traced_epochs import SAVED_STATE, OriginPlace, TracedJobs, marked_state
 
 _TEXT = "__falkirk_text"
 
@@ -41,7 +41,7 @@ _TEXT = "__falkirk_text"
 class _Places:
     """Places of rows. Attributes: rows: one for each row. state: the epoch whose saved state has other rows."""
 
-    rows: list[Place] = field(default_factory=list)
+    rows: list[OriginPlace] = field(default_factory=list)
     state: int | None = None
 
 
@@ -98,7 +98,7 @@ class MadeOfEpochs:
 
     # -- the rows of other batches ------------------------------------------------------------------------------------
 
-    def _follow(self, places: Iterable[Place], records: "_Records") -> None:
+    def _follow(self, places: Iterable[OriginPlace], records: "_Records") -> None:
         """Add the records behind rows of inputs, also behind those that are results of other batches."""
         behind: dict[tuple[LogId, int], list[int]] = {}
         for name, partition, offset, row in places:
@@ -179,7 +179,7 @@ class _Chain:
 
     def __init__(
         self, of: MadeOfEpochs, batch: Batch, number: int, *, start: int | None = None,
-        only: Mapping[str, Collection[Place]] | None = None,
+        only: Mapping[str, Collection[OriginPlace]] | None = None,
     ) -> None:  # fmt: skip
         self._of, self._batch, self._jobs = of, batch, of.jobs(batch)
         last = of.epoch(batch.log, number)
@@ -227,7 +227,7 @@ class _Chain:
             epochs = self._jobs.epochs
             epochs.state(self._saved)
             read = self._jobs.states.read(str(self._saved.state), is_result=self._saved.state == self._saved.folder)
-            state = saved(read, self._saved.number)
+            state = marked_state(read, self._saved.number)
         result: DataFrame | None = None
         for each in self._epochs:
             self._jobs.refuse_expired(each)
@@ -263,7 +263,7 @@ def _with_text(rows: DataFrame, batch: Batch) -> DataFrame:
 
 def _chosen(rows: DataFrame, found: FoundRecord, keys: tuple[str, ...]) -> tuple[str, str]:
     """Return the text of the row that is the result, or else of the only one with its key; and a note."""
-    equal = rows.where(F.col(_TEXT) == found.text).count()
+    equal = rows.where(F.col(_TEXT) == F.lit(found.text)).count()
     if equal:
         return str(found.text), "" if equal == 1 else f"{equal:,} rows of the epoch are equal; these are of one"
     alike = list[str]()
@@ -289,8 +289,8 @@ def _parted(places: Iterable[Any]) -> _Places:
     return found
 
 
-def _by_input(places: Iterable[Place]) -> dict[str, set[Place]]:
-    found: dict[str, set[Place]] = {}
+def _by_input(places: Iterable[OriginPlace]) -> dict[str, set[OriginPlace]]:
+    found: dict[str, set[OriginPlace]] = {}
     for each in places:
         found.setdefault(each[0], set()).add(each)
     return found

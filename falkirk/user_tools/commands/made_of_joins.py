@@ -49,7 +49,7 @@ class JoinedResult:
         wanted = [cause for cause in causes if cause is not None]
         of_cause = [(set(_records(stamp)), value) for stamp, value in self._results(due, wanted[0])]
         results = [value for records, value in of_cause if records == {each[:3] for each in wanted}]
-        agrees = any(same_values(value, self.found.content) for value in results)
+        agrees: bool | None = any(same_values(value, self.found.content) for value in results)
         if not agrees and (self.region.output.format != "json" or self.region.varying):
             agrees = None if results else False
         unread, names = self.inputs.unread, tuple(self._join.on if isinstance(self._join.on, tuple) else ())

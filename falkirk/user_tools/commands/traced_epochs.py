@@ -35,7 +35,7 @@ _REASONS = {"MapInArrow": _PYTHON, "MapInPandas": _PYTHON, "SerializeFromObject"
 #: The place of a row: the name of its input, a partition, an offset, and the number of the row there. For a row of
 #: another batch, the partition is 0, and the offset is its epoch. For a saved state, the name is empty, and the offset
 #: is the epoch after which it was saved.
-Place = tuple[str, int, int, int]
+OriginPlace = tuple[str, int, int, int]
 SAVED_STATE = ""
 
 
@@ -54,7 +54,7 @@ def hidden(rows: DataFrame) -> DataFrame:
     return rows.drop(ORIGINS)
 
 
-def saved(state: BatchState, epoch: int) -> BatchState:
+def marked_state(state: BatchState, epoch: int) -> BatchState:
     """Return a state that was saved after an epoch. Its rows have this as their place."""
     place = F.struct(F.lit(SAVED_STATE), F.lit(-1), F.lit(epoch), F.lit(0)).cast(STAMP_TYPE)
 
@@ -71,7 +71,7 @@ class TracedJobs(EpochJobs):
         whole.
     """
 
-    only: Mapping[str, Collection[Place]] = {}
+    only: Mapping[str, Collection[OriginPlace]] = {}
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

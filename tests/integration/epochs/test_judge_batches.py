@@ -3,9 +3,7 @@
 One run serves all cases. Faults are planted into copies of its places.
 """
 
-import io
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy as sql
 from click.testing import CliRunner
-from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.checker import EpochFault, EpochsVerdict, Guarantee, TopicRecord
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.shape import read_shape
-from falkirk.platform.terminal import Terminal
 from falkirk.recovery.decision_store import ForgottenEpochs
 from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.epochs.jobs import EpochJobs
@@ -33,68 +29,17 @@ from falkirk.theory.ids import EpochNumber, LogId, Offset
 from falkirk.user_tools.commands import judge_batches, judge_places
 from falkirk.user_tools.commands.epoch_records import epoch_records
 from falkirk.user_tools.commands.judge_batches import BatchJudge, batch_judge
-from falkirk.user_tools.commands.made_of import MadeOf
 from falkirk.user_tools.commands.origins import Origins
 from falkirk.user_tools.commands.records import RecordPlace, TopicRecords
 from falkirk.user_tools.commands.verify import outputs
-from falkirk.user_tools.commands.why import origin_tree
 from falkirk.user_tools.commands.written import writers_of
+from tests.integration.explained import explained
+from tests.integration.judged_batches import EPOCHS, FORMATS, ROWS, WORDS, application
 from tests.integration.live import Wire, await_one
 from tests.support import on_disk
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-ROWS, EPOCHS, WORDS = 12, 2, ("ash", "birch", "cedar", "dill")
-#: The formats of folders. A CSV file costs 2 s more, so it is not part of each landing.
-FORMATS = ("json", "csv") if os.environ.get("FALKIRK_STRIKES") else ("json",)
-
-
-def application(tag: str, home: Path, database: str) -> fk.App:
-    app = fk.App("judged", home=home)
-    app.source("events", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT"))
-
-    @app.batch(rows=ROWS)
-    def weights(events: "DataFrame") -> "DataFrame":
-        found = events.groupBy("word").agg(F.sum("n").alias("n"), F.avg("n").cast("decimal(10, 2)").alias("mean"))
-        return found.withColumn("at", F.timestamp_micros(F.col("n") * 1_000_001)).withColumn("of", F.array("word"))
-
-    @app.batch(rows=1, state="word STRING, total LONG")
-    def totals(weights: "DataFrame", totals: "DataFrame") -> "DataFrame":
-        both = totals.unionByName(weights.select("word", F.col("n").alias("total")))
-        return both.groupBy("word").agg(F.sum("total").alias("total"))
-
-    @app.batch(rows=ROWS)
-    def drawn(events: "DataFrame") -> "DataFrame":
-        return events.select("n", F.rand().alias("r"))
-
-    @app.batch(rows=ROWS)
-    def odd(events: "DataFrame") -> "DataFrame":
-        found = events.where("n % 2 = 1").groupBy(F.upper("word").alias("word"))
-        return found.agg(F.sum("n").alias("n"), F.count("*").alias("rows"))
-
-    @app.batch(rows=ROWS)
-    def runs(events: fk.Stamped) -> "DataFrame":
-        return fk.stateful(events, _run, key="word", state="total LONG", returns="word STRING, total LONG")
-
-    app.sink("runs", runs, fk.Kafka(f"runs-{tag}", key="word"))
-    app.sink("topic", weights, fk.Kafka(f"weights-{tag}", key="word"))
-    app.sink("odd", odd, fk.Kafka(f"odd-{tag}", key="word"))
-    app.sink("totals", totals, fk.Kafka(f"totals-{tag}", key="word"))
-    app.sink("epochs", weights, fk.EpochTopic(f"epochs-{tag}", key="word", compacted=True))
-    app.sink("table", weights, fk.Sql(database, "weights"))
-    for kind in FORMATS:
-        app.sink(kind, weights, fk.Files(f"{home}-{kind}", kind))
-    app.sink("latest", totals, fk.Sql(database, "totals", key="word"))
-    app.sink("drawn", drawn, fk.Files(f"{home}-drawn"))
-    return app
-
-
-@fk.deterministic
-def _run(row: Any, state: Any) -> Any:
-    """Sum numbers up to one that can be divided by 5, with which the next sum begins."""
-    total = row["n"] + (0 if state is None else state["total"])
-    return [{"word": row["word"], "total": total}], None if row["n"] % 5 == 0 else {"total": total}
+    from pyspark.sql import SparkSession
 
 
 @dataclass
@@ -180,53 +125,29 @@ def test_a_result_names_its_epoch_and_the_records_that_it_is_made_of(run: Run) -
 
 
 def test_a_result_of_an_epoch_is_computed_again_to_find_its_records(run: Run, spark: "SparkSession") -> None:
-    home = run.judge._context.home
-    shape, place = read_shape(home.path), Storage(home=home, connection=Connection.of(run.wire.bootstrap))
-    assert shape is not None
-    records = TopicRecords(place)
-    made_of = MadeOf(run.app, place, records, look=2 * ROWS, session=lambda: spark)
+    """Before, a list had the records of the sink's key: also those that a filter drops, and all if it is computed."""
 
-    def explained(result: TopicRecord, topic: str, computes: MadeOf | None) -> dict[str, Any]:
-        at = RecordPlace(topic=LogId(topic), partition=result.partition, offset=Offset(result.offset))
-        origins = Origins(run.app, shape, place, records, limit=ROWS, look=ROWS, made_of=computes)
-        return origins.explain(at)
-
-    # Records that a filter drops, and keys that are computed: without computing again, nothing of it is known.
-    before = explained(run.wire.records(f"odd-{run.wire.tag}")[0], f"odd-{run.wire.tag}", None)["origin"]
-    assert (before["reads"][0]["alike"], len(before["reads"][0]["records"]), before["made_of"]) == ({}, ROWS, None)
-
-    for name, count in (("odd", 4), ("totals", 8), ("runs", 23)):
+    def made(name: str, choose: Callable[[list[TopicRecord]], list[TopicRecord]], look: int = 2 * ROWS) -> Any:
         topic = f"{name}-{run.wire.tag}"
-        results = run.wire.records(topic)
-        assert len(results) == count
-        for result in results[:: count // 3]:
-            found = explained(result, topic, made_of)
-            origin, row = found["origin"], json.loads(result.value or b"")
-            assert origin["not_recomputed"] == ""
-            made = origin["made_of"]
-            rows = [json.loads(each["record"]["value"]) for each in made["records"]]
-            assert {r["word"] for r in rows} == {row["word"].lower()}
-            assert (made["agrees"], made["values"], made["deleted"]) == (True, [row["word"]], 0), made
-            total = row["n"] if name == "odd" else row["total"]
-            assert (sum(r["n"] for r in rows), len(rows)) == (total, made["count"])
-            if name == "odd":
-                assert ({r["n"] % 2 for r in rows}, made["rows"]) == ({1}, row["rows"])
-            text = _shown(found)
-            assert "computed again from these records, the result is the same" in text
-            assert f"made of {made['count']} record" in text
+        return explained(run.app, run.wire.bootstrap, spark, topic, choose(run.wire.records(topic)), look=look)
 
+    for row, rows, found, text in made("odd", lambda results: results[::3]):
+        assert {(each["word"].upper(), each["n"] % 2) for each in rows} == {(row["word"], 1)}
+        assert (len(rows), sum(each["n"] for each in rows)) == (row["rows"], row["n"])
+        assert (found["count"], found["rows"], found["values"], found["deleted"]) == (len(rows), 3, [row["word"]], 0)
+        assert "computed again from these records, the result is the same" in text
+    for name in ("totals", "runs"):
+        for row, rows, _, _ in made(name, lambda results: results[:: len(results) // 3]):
+            assert {each["word"] for each in rows} == {row["word"]}
+            assert sum(each["n"] for each in rows) == row["total"]
     # Earlier records are beyond the limit, so the epoch is computed after the saved state.
-    made_of = MadeOf(run.app, place, records, look=ROWS, session=lambda: spark)
-    newest = max(run.wire.records(f"runs-{run.wire.tag}"), key=lambda each: json.loads(each.value or b"")["total"])
-    made = explained(newest, f"runs-{run.wire.tag}", made_of)["origin"]["made_of"]
-    assert (made["agrees"], made["note"]) == (True, "and of the state after epoch 0")
-    assert all(json.loads(each["record"]["value"])["n"] >= 100 for each in made["records"])
+    ((_, rows, found, text),) = made("runs", lambda results: [max(results, key=_total)], ROWS)
+    assert min(each["n"] for each in rows) >= 100
+    assert found["note"] == "and of the state after epoch 0"
 
 
-def _shown(found: dict[str, Any]) -> str:
-    out = io.StringIO()
-    Terminal(file=out, width=160).print(origin_tree(found, 160), soft_wrap=True)
-    return out.getvalue()
+def _total(result: TopicRecord) -> int:
+    return int(json.loads(result.value or b"")["total"])
 
 
 def kinds(verdict: EpochsVerdict) -> dict[str, int]:
@@ -449,7 +370,8 @@ def test_deleted_records_and_inputs_are_told_and_not_passed(run: Run, tmp_path: 
         db.execute(sql.text("DELETE FROM weights WHERE n < 300 AND word = 'ash'"))
     file = tmp_path / "judged.py"
     arguments = f"{run.wire.tag!r}, Path({str(run.app.home)!r}), {run.database!r}"
-    file.write_text(f"from pathlib import Path\nfrom {__name__} import application\n\napp = application({arguments})\n")
+    imported = f"from pathlib import Path\nfrom {application.__module__} import application"
+    file.write_text(f"{imported}\n\napp = application({arguments})\n")
     wanted = [option for name in ("topic", "table", "latest") for option in ("--sink", name)]
     options = [str(file), "--kafka", run.wire.bootstrap, "--json", *wanted]
     said = CliRunner().invoke(outputs, options, catch_exceptions=False)
