@@ -218,8 +218,9 @@ class SharedCheckpoints(CheckpointFiles):
         gone = [f"{name}/" for name in sorted(folders - needed - set(found))]
         self._delete([*gone, *_with_folders(left, {file.folder for file in known})])
 
-    def _delete(self, places: Iterable[str]) -> None:
-        """Delete objects and folders; a folder ends with a slash. After an error, the next start deletes the others."""
+    def _delete(self, places: Iterable[str]) -> bool:
+        """Delete objects and folders; a folder ends with a slash. Return whether the object store has deleted them all.
+        After an error, the next start deletes the others."""
         with suppress(StoreError):
             in_parallel(
                 [
@@ -227,6 +228,8 @@ class SharedCheckpoints(CheckpointFiles):
                     for place in places
                 ]
             )
+            return True
+        return False
 
     # -- saving -------------------------------------------------------------------------------------------------------
 
