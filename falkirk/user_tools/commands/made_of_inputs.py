@@ -129,8 +129,10 @@ class RegionInputs:
 
     def _known(self, source: SourceNode, partition: int) -> Offset | None:
         """Return the offset in a partition of the record that the stamp of a join's result names, if it does."""
+        if not self.is_join:
+            return None
         for (number, place), offset in input_records(self._numbers, joins=len(self.region.joined)):
-            if self.is_join and self.region.sources[number] == source and place == partition:
+            if self.region.sources[number] == source and place == partition:
                 return offset
         return None
 
