@@ -134,7 +134,12 @@ def test_a_result_of_an_epoch_is_computed_again_to_find_its_records(run: Run, sp
     for row, rows, found, text in made("odd", lambda results: results[::3]):
         assert {(each["word"].upper(), each["n"] % 2) for each in rows} == {(row["word"], 1)}
         assert (len(rows), sum(each["n"] for each in rows)) == (row["rows"], row["n"])
-        assert (found["count"], found["rows"], found["values"], found["deleted"]) == (len(rows), 3, [row["word"]], 0)
+        assert (found["count"], found["rows"], found["values"], found["deleted"]) == (
+            len(rows),
+            row["rows"],
+            [row["word"]],
+            0,
+        )
         assert "computed again from these records, the result is the same" in text
     for name in ("totals", "runs"):
         for row, rows, _, _ in made(name, lambda results: results[:: len(results) // 3]):
