@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from falkirk.errors.conditions.batch import OUTSIDE_OF_BATCH
 from falkirk.errors.location import caller
@@ -82,6 +82,17 @@ class Call(ABC):
         It is that of the epoch. Args: rows: with their stamps.
         """
         return rows, F.lit(round(self.epoch.decided_at.timestamp() * 1_000_000))
+
+    def also_aggregated(self) -> list[Column]:
+        """Return further aggregates of the rows of a window, beside those of the user."""
+        return []
+
+    def type_of_places(self, rows: DataFrame, order: str) -> DataType | None:
+        """Return the type of the places of rows, if results and states need those of their rows in `ORIGINS`.
+
+        Args: order: the column with their stamps.
+        """
+        return None
 
     @abstractmethod
     def noted(self, slot: str) -> str | None:

@@ -17,6 +17,7 @@ from falkirk.steps.dataframes.user_function import check_next, parts_of, results
 #: The age of a row and of a state, a state's timer, and the watermark at the end of the epoch: see
 #: `falkirk/steps/dataframes/names.py` and `falkirk/steps/batch/ages.py`, which are not sent.
 _AGE, _TIMER, _END = "__falkirk_age", "__falkirk_timer", "__falkirk_end"
+_ORIGINS = "__falkirk_origins"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +38,14 @@ class Beside:
     """The columns of a result that the function does not give.
 
     Args: own: the names of those that it gives. include_key: the columns of the key come before them. stamp: the name
-        of a column after them, with the stamp of the row, and the name of its sub-index; None: there is none.
+        of a column after them, with the stamp of the row, and the name of its sub-index; None: there is none. traces: a
+        result and a state have the stamps of the rows since the state was last empty, in `_ORIGINS`.
     """
 
     own: tuple[str, ...]
     include_key: bool
     stamp: tuple[str, str] | None
+    traces: bool = False
 
 
 def folding(
@@ -112,6 +115,7 @@ class FoldedKey:
     age: Mapping[str, Any] | None = None
     timer: int | None = None
     ends: int | None = None
+    places: tuple[Any, ...] = ()
 
     def add(self, each: Mapping[str, Any]) -> None:
         """Take the state that the key had, or a row."""
@@ -119,9 +123,12 @@ class FoldedKey:
         if each["row"] is None:
             self.state, self.age = self.make_state(*each["state"].values()), each.get(_AGE)
             self.timer = each.get(_TIMER)
+            self.places = tuple(each.get(_ORIGINS) or ())
             return
         if self.rules is not None:
             self.move(each[_AGE]["watermark"])
+        if self.beside is not None and self.beside.traces:
+            self.places = (*(() if self.state is None else self.places), each["order"])
 
         def call() -> object:
             return self.function(self.make(*each["row"].values()), self.state)
@@ -136,7 +143,8 @@ class FoldedKey:
             return
         ages = {} if self.age is None else {_AGE: self.age}
         timers = {} if self.timer is None else {_TIMER: self.timer}
-        self.out.add(STATE_KIND, {**self._named(), **self.state.asDict(), **ages, **timers})
+        places = {_ORIGINS: self.places} if self.beside is not None and self.beside.traces else {}
+        self.out.add(STATE_KIND, {**self._named(), **self.state.asDict(), **ages, **timers, **places})
 
     def _named(self) -> dict[str, Any]:
         return dict(zip(self.keys, self.key, strict=True))
@@ -155,7 +163,7 @@ class FoldedKey:
         if beside.stamp is not None:
             assert isinstance(stamp, Mapping), "a row has one"
             found[beside.stamp[0]] = {**stamp, beside.stamp[1]: place}
-        return found
+        return found | ({_ORIGINS: self.places} if beside.traces else {})
 
     def move(self, watermark: int | None) -> None:
         """Let the timer fire, or the state expire, as far as they are due."""

@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 import pyspark.cloudpickle as cloudpickle
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 
 from falkirk.declare.asserting import assertion_of
 from falkirk.declare.keys import key_columns
@@ -15,7 +15,7 @@ from falkirk.errors.location import SourceLocation, caller
 from falkirk.steps.batch.ages import Age
 from falkirk.steps.batch.call import LETTER_SCHEMA, Call, current
 from falkirk.steps.batch.python import KIND
-from falkirk.steps.dataframes.names import PREFIX
+from falkirk.steps.dataframes.names import ORIGINS, PREFIX
 from falkirk.steps.live.python_steps import check_apart, schema_of
 from falkirk.steps.static_analysis.columns import require_columns
 
@@ -85,7 +85,9 @@ def stateful(
     keys = key_columns(key)
     check_columns(rows, [*keys, order], where)
     own = schema_of(state, "state", where)
-    ages = [] if age is None else age.fields
+    places = call.type_of_places(rows, order)
+    traces = [] if places is None else [StructField(ORIGINS, ArrayType(places))]
+    ages = [*([] if age is None else age.fields), *traces]
     whole = StructType([*[rows.schema[k] for k in keys], *own.fields, *ages])
     results, added = schema_of(returns, "returns", where), keys if include_key else ()
     check_apart(added, results, returns, where)
@@ -94,7 +96,7 @@ def stateful(
     if stamp is not None:
         numbers = cast(StructType, rows.schema[order].dataType).fields
         all_.append(StructField(order, StructType([*numbers, StructField(stamp[1], IntegerType())])))
-    kinds = {"result": StructType(all_), "state": whole, "letter": LETTER_SCHEMA}
+    kinds = {"result": StructType([*all_, *traces]), "state": whole, "letter": LETTER_SCHEMA}
     slot, rows = call.slot("stateful"), call.once(rows)
     before = call.before(slot, whole)
     touched = rows.select(*columns_by_name(keys))
@@ -118,7 +120,7 @@ def stateful(
     sorted_ = both.repartition("key").sortWithinPartitions("key", F.col("row").isNotNull(), "order")
     work = _worker("folding", kinds, poison, where)
     rules = None if age is None else _rules(age, rows.sparkSession)
-    beside = _beside(results.names, include_key=include_key, stamp=stamp)
+    beside = _beside(results.names, include_key=include_key, stamp=stamp, traces=bool(traces))
     options = names, list(keys), list(own.names), rules, beside
     on_timer = None if age is None else age.on_timer
     done = sorted_.mapInArrow(work(function, *options, calls=on_timer), _tagged(kinds))
@@ -128,10 +130,12 @@ def stateful(
     return taken["result"]
 
 
-def _beside(own: Sequence[str], *, include_key: bool, stamp: tuple[str, str] | None) -> Any:
+def _beside(own: Sequence[str], *, include_key: bool, stamp: tuple[str, str] | None, traces: bool) -> Any:
     from falkirk.steps.batch.folding import Beside
 
-    return Beside(own=tuple(own), include_key=include_key, stamp=stamp) if include_key or stamp is not None else None
+    if not include_key and stamp is None and not traces:
+        return None
+    return Beside(own=tuple(own), include_key=include_key, stamp=stamp, traces=traces)
 
 
 def _rules(age: Age, session: SparkSession) -> Any:

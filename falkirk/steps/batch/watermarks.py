@@ -205,7 +205,7 @@ def of_windows(
     call, (keys, aggregates, mode, _) = current("windows"), step.arguments
     slot, ([window], others) = call.slot("windows"), split_windows(keys)
     records = rows.drop(TIME, GREATEST)
-    users = [*aggregates_of(aggregates), *([] if depth is None else [window_stamps.newest()])]
+    users = [*aggregates_of(aggregates), *call.also_aggregated(), *([] if depth is None else [window_stamps.newest()])]
     spec = windows.spec_of(records, window, watermark, users, mode)
     keyed, named = windows.with_key(rows, [key_column(key) for key in others])
     source = F.struct(F.col(f"{STAMP}.source"), F.col(f"{STAMP}.partition"))

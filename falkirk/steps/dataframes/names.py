@@ -10,6 +10,8 @@ AGE = "__falkirk_age"
 TIMER = "__falkirk_timer"
 #: The epoch of each view that a record reads.
 VIEWS = "__falkirk_views"
+#: The places of the records that a row was made of, while `falkirk why` computes it again.
+ORIGINS = "__falkirk_origins"
 #: A text that does not fit a schema, beside the columns of that schema.
 CORRUPT = "__falkirk_corrupt"
 #: Marks the failure of a task if the topic was not partitioned as declared.

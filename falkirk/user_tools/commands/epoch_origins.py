@@ -40,15 +40,18 @@ class EpochOrigins:
         self._listed: set[tuple[LogId, int]] = set()
 
     def of_result(
-        self, writer: Writer, number: int, row: int | None, found: FoundRecord, depth: int, *, is_first: bool
+        self, writer: Writer, number: int, row: int | None, found: FoundRecord, depth: int, *, limit: int
     ) -> _Values:
-        """Return the origin of a result in a topic. Args: row: its place in its epoch. is_first: it was asked for."""
+        """Return the origin of a result in a topic.
+
+        Args: row: its place in its epoch. limit: of records of each input.
+        """
         assert writer.batch is not None, "a batch writes this topic"
         content, key = found.content, dict[str, Any]()
-        if is_first and not writer.is_dead_letters and set(writer.keys) <= set(content):
+        if limit and not writer.is_dead_letters and set(writer.keys) <= set(content):
             key = {name: content[name] for name in writer.keys}
         return {
-            **self._of_epoch(writer.batch, number, key, depth, limit=self._limit if is_first else 0),
+            **self._of_epoch(writer.batch, number, key, depth, limit=limit),
             "row": row,
             "dead_letter": writer.is_dead_letters,
         }

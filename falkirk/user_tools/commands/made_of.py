@@ -6,8 +6,8 @@ count as they do in the query. At last the aggregate itself is computed from the
 """
 
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from falkirk.declare.windows import window_of
 from falkirk.errors import FalkirkError
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.plan.fingerprint import KEYED
-from falkirk.plan.region import Region, RegionLogs
+from falkirk.plan.region import BatchLogs, Region, RegionLogs
 from falkirk.runtime.spark.context import Storage
 from falkirk.runtime.spark.rows import JSON_OPTIONS
 from falkirk.steps.batch.in_epoch import empty
@@ -34,39 +34,28 @@ from falkirk.steps.live.aggregates import grouping_of
 from falkirk.steps.live.stamped import Frame, is_good, key_column
 from falkirk.user_tools.commands.due import AGGREGATIONS, Given, RegionEvaluation, own_session
 from falkirk.user_tools.commands.due_timed import PLACE, RegionRows, placed
+from falkirk.user_tools.commands.made_of_epochs import MadeOfEpochs
 from falkirk.user_tools.commands.made_of_inputs import NotRecomputed, RegionInputs
+from falkirk.user_tools.commands.made_of_joins import JoinedResult
 from falkirk.user_tools.commands.made_of_states import Folded, StateFold
+from falkirk.user_tools.commands.made_of_values import Made, same_values
 from falkirk.user_tools.commands.planned import PlannedRegions
-from falkirk.user_tools.commands.records import FoundRecord, RecordPlace, TopicRecords, key_texts
+from falkirk.user_tools.commands.records import FoundRecord, TopicRecords, key_texts
 
 _KEY, _RANK, _VALUE = "__falkirk_key", "__falkirk_rank", "__falkirk_value"
 #: The numbers of a stamp before its sub-indexes.
 _OF_RECORD = 3
-#: A sum of doubles depends on the order of its rows, so equal ones may differ by this part.
-_ROUNDED = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """The records that made a result.
-
-    Args: columns, values: of the key. window: its bounds in microseconds. rows: how many rows of these records went
-        into it. records: newest first. looked_at: how many records were read. deleted, skipped: how many were not,
-        because they were deleted, or because of the limit. results: the aggregate of these records alone. agrees: it
-        is the result; None: it can't be compared.
-    """
-
-    columns: tuple[str, ...]
-    values: tuple[Any, ...]
-    window: tuple[int, int] | None
-    rows: int
-    records: tuple[RecordPlace, ...]
-    looked_at: int
-    deleted: int
-    skipped: int
-    results: tuple[Mapping[str, Any], ...]
-    agrees: bool | None
-    note: str = ""
+@contextmanager
+def _reasons() -> Iterator[None]:
+    """Raise other errors as `NotRecomputed`."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raise NotRecomputed(first_line(error)) from error
+    except FalkirkError as error:
+        raise NotRecomputed(str(error.parameters.get("reason", error))) from error
 
 
 class MadeOf:
@@ -83,12 +72,16 @@ class MadeOf:
 
     def of(self, logs: RegionLogs, found: FoundRecord) -> Made:
         """Return the records that made a result of a region. Raises: NotRecomputed. LogError."""
-        try:
+        with _reasons():
             return self._of(self._region(logs), found)
-        except SPARK_ERRORS as error:
-            raise NotRecomputed(first_line(error)) from error
-        except FalkirkError as error:
-            raise NotRecomputed(str(error.parameters.get("reason", error))) from error
+
+    def of_epoch(self, logs: BatchLogs, number: int, found: FoundRecord, keys: tuple[str, ...]) -> Made:
+        """Return the records that made a result of an epoch of a batch.
+
+        Args: keys: the columns of its sink's key. Raises: NotRecomputed.
+        """
+        with _reasons():
+            return MadeOfEpochs(self._planned, self._place, self._look).of(logs, number, found, keys)
 
     @cached_property
     def _session(self) -> SparkSession:
@@ -105,8 +98,6 @@ class MadeOf:
         return found
 
     def _of(self, region: Region, found: FoundRecord) -> Made:
-        if region.joined:
-            raise NotRecomputed("it joins streams")
         hops = self._hops(region)
         path = [region, *hops.values()]
         for each in path:
@@ -118,15 +109,21 @@ class MadeOf:
                 raise NotRecomputed("it has a union after its last step with a state")
             keyed = keyed.parent
         assert isinstance(keyed, Step), "the caller knows that it has a state"
-        if keyed.operation == NEWEST_ROW:
-            raise NotRecomputed("it looks up the newest row of a stream")
+        is_join = keyed.operation == "timedJoin"
+        if region.joined and not is_join:
+            raise NotRecomputed("it has another step with a state after a join")
         inputs = RegionInputs(
             region=region, path=path, hops=hops, result=found, records=self._records, store=self._place.home.store,
-            session=self._session, look=self._look, needs_all_partitions=is_ordered(keyed),
+            session=self._session, look=self._look, needs_all_partitions=is_ordered(keyed), is_join=is_join,
         )  # fmt: skip
-        given = Given(of=region, hops=hops, read=inputs.read, partitions={}, judges=False)
+        counts = {s.topic.topic: len(self._records.bounds(s.topic.log)[1]) for s in region.sources} if is_join else {}
+        given = Given(of=region, hops=hops, read=inputs.read, partitions=counts, judges=False)
         evaluation = RegionEvaluation(given, self._session)
         try:
+            if is_join:
+                return JoinedResult(
+                    region=region, keyed=keyed, found=found, inputs=inputs, evaluation=evaluation
+                ).made()
             return _Result(
                 region=region, keyed=keyed, found=found, inputs=inputs, evaluation=evaluation, session=self._session
             ).made()
@@ -164,6 +161,8 @@ class _Result:
         due = self.evaluation.after(self.keyed.parent, self.region)
         if self.keyed.operation in AGGREGATIONS:
             return self._of_aggregate(due)
+        if self.keyed.operation == NEWEST_ROW:
+            return self._of_newest(due)
         return self._of_state(due)
 
     @property
@@ -188,6 +187,20 @@ class _Result:
         )  # fmt: skip
         results = self._values(again, rank=len(mine) - 1)
         return self._made(due, names, key, mine, results)
+
+    def _of_newest(self, due: RegionRows) -> Made:
+        """Return a record, and the row of the table that was the newest one of its key."""
+        names, name = self.keyed.arguments
+        rows = self._by_key(due.frame, [F.col(f"`{key}`") for key in names])
+        key = self._key(rows, names)
+        before = self.inputs.before([stamp for stamp, of in rows if of == key], self._topics)
+        of_table = due.frame.data.where(is_good() & F.col(f"`{name}`").isNotNull()).select(STAMP).collect()
+        table = {_flat(row[STAMP]) for row in of_table}
+        mine = [*[stamp for stamp in before if stamp in table][-1:], before[-1]]
+        again, _ = updated(self._only(due.frame, mine), self.keyed, lambda schema: empty(self.session, schema))
+        results = self._values(again, rank=len(mine) - 1)
+        note = "" if len(mine) > 1 else "the stream that is looked up had no row with this key"
+        return self._made(due, names, key, mine, results, note=note)
 
     def _by_key(self, frame: Frame, keys: Sequence[Any]) -> list[tuple[Place, str]]:
         """Return the stamps of the good rows, each with its key as text."""
@@ -337,17 +350,3 @@ def _members(due: RegionRows, stamp: Place) -> Sequence[Place]:
 
 def _flat(stamp: Any) -> Place:
     return tuple(int(number) for number in stamp)
-
-
-def same_values(one: Any, other: Any) -> bool:
-    """Return whether two values of JSON are the same, but for the rounding of sums. Whole numbers are not rounded."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, float) or isinstance(other, float):
-        are_numbers = isinstance(one, int | float) and isinstance(other, int | float)
-        return are_numbers and (one == other or math.isclose(one, other, rel_tol=_ROUNDED))
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same_values(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same_values, one, other))
-    return bool(one == other)

@@ -20,6 +20,7 @@ from falkirk.kafka_client.signing import VerifiedHeader
 from falkirk.plan.region import Region
 from falkirk.recovery.decision_store import Store
 from falkirk.steps.sources.topics import kafka_schema
+from falkirk.theory.delivery import input_records
 from falkirk.theory.ids import LogId, Offset, Offsets
 from falkirk.user_tools.commands.records import FoundRecord, RecordPlace, TopicRecords
 
@@ -51,6 +52,7 @@ class RegionInputs:
 
     Args: path: the region, and those that write the logs between it and the topics of users. hops: the latter by their
         logs. look: at most this many records of each partition are read.
+        needs_all_partitions: also other partitions of the cause's topic. is_join: the result has a record of each side.
     Attributes: looked_at: the number of records that were read. unread: the others.
     """
 
@@ -63,6 +65,7 @@ class RegionInputs:
     session: SparkSession
     look: int
     needs_all_partitions: bool = False
+    is_join: bool = False
     looked_at: int = 0
     unread: Unread = field(default_factory=Unread)
     _found: dict[tuple[str, int, int], FoundRecord] = field(default_factory=dict)
@@ -108,7 +111,7 @@ class RegionInputs:
         log = source.topic.log
         begins, ends = self.records.bounds(log)
         started = self._started(log)
-        own = self._direct_cause
+        own = None if self.is_join else self._direct_cause
         first, last = dict[int, Offset](), dict[int, Offset]()
         for p, end in ends.items():
             if own is not None and own[0].topic.topic == source.topic.topic:
@@ -117,10 +120,21 @@ class RegionInputs:
                 elif not self.needs_all_partitions:
                     continue
             begin = max(begins.get(p, Offset(0)), started.get(p, Offset(0)))
-            first[p], last[p] = max(begin, Offset(end - self.look)), max(begin, end)
             self.unread.deleted += max(0, min(begin, end) - started.get(p, Offset(0)))
+            if (known := self._known(source, p)) is not None and known < end - self.look:
+                end = min(end, Offset(known + self.look // 2 + 1))
+            first[p], last[p] = max(begin, Offset(end - self.look)), max(begin, end)
             self.unread.skipped += max(0, first[p] - begin)
         return first, last
+
+    def _known(self, source: SourceNode, partition: int) -> Offset | None:
+        """Return the offset in a partition of the record that the stamp of a join's result names, if it does."""
+        if not self.is_join:
+            return None
+        for (number, place), offset in input_records(self._numbers, joins=len(self.region.joined)):
+            if self.region.sources[number] == source and place == partition:
+                return offset
+        return None
 
     def _started(self, log: LogId) -> Offsets:
         """Return where the reader of a log began."""
@@ -161,6 +175,18 @@ class RegionInputs:
         """The cause, if its log is read itself."""
         source, (_, partition, offset, *_) = self.direct_source, self._numbers
         return None if source.topic.topic in self.hops else (source, partition, Offset(offset))
+
+    @property
+    def source_of_result(self) -> int:
+        """The number of the source that the stamp of the result begins with."""
+        return self._numbers[0]
+
+    def causes(self, topics: Sequence[str]) -> list[Place | None]:
+        """Return the stamps of all rows that caused the result of a join; None for one that is not there any more."""
+        named = input_records(self._numbers, joins=len(self.region.joined))
+        stamps: list[Place] = [(*of, offset) for of, offset in named]
+        found = self._resolved(self.region, stamps, topics)
+        return [found.get(stamp) for stamp in stamps]
 
     def cause(self, topics: Sequence[str]) -> Place | None:
         """Return the stamp of the row that caused the result, as far as its log is still there.

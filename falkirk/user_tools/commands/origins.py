@@ -30,8 +30,9 @@ from falkirk.theory.delivery import input_records
 from falkirk.theory.ids import LogId, Offset, topic_name
 from falkirk.user_tools.commands.epoch_origins import EpochOrigins
 from falkirk.user_tools.commands.epoch_records import UnknownEpoch
-from falkirk.user_tools.commands.made_of import Made, MadeOf
+from falkirk.user_tools.commands.made_of import MadeOf
 from falkirk.user_tools.commands.made_of_inputs import NotRecomputed
+from falkirk.user_tools.commands.made_of_values import Made
 from falkirk.user_tools.commands.records import (
     EpochPlace,
     FoundRecord,
@@ -48,6 +49,7 @@ _Values = dict[str, Any]
 _OF_INPUT = 3
 #: Keyed steps whose results come from all earlier records of their key.
 _AGGREGATING = ("agg", "count", "windows", "stateful", WITH_TIMERS, IN_ORDER, NEWEST_ROW)
+_JOIN = "timedJoin"
 #: Of these, the cause of a result may be a record of another key.
 _ENDED_BY_OTHERS = ("windows", WITH_TIMERS)
 _NOTES = {"windows": "the times of the window are not compared", WITH_TIMERS: "the key is in the result"}
@@ -169,7 +171,16 @@ class Origins:
         if writer.region is not None:
             return self._live(writer.region, writer, found, header, causes, depth, is_first=is_first)
         _, _, epoch, *row = header.numbers
-        return self._epochs.of_result(writer, epoch, row[0] if row else None, found, depth, is_first=is_first)
+        made: _Values = {"made_of": None, "not_recomputed": ""}
+        if is_first and not writer.is_dead_letters and self._made_of is not None:
+            assert writer.batch is not None, "a batch writes this topic"
+            try:
+                of = self._made_of.of_epoch(writer.batch, epoch, found, writer.keys)
+                made["made_of"] = self._made(of, depth)
+            except NotRecomputed as reason:
+                made["not_recomputed"] = str(reason)
+        limit = self._limit if is_first and made["made_of"] is None else 0
+        return self._epochs.of_result(writer, epoch, row[0] if row else None, found, depth, limit=limit) | made
 
     # -- live regions -------------------------------------------------------------------------------------------------
 
@@ -201,18 +212,23 @@ class Origins:
     ) -> _Values:
         """Return the records behind an aggregate: those that made it, or else the earlier ones of its key."""
         made: _Values = {"made_of": None, "not_recomputed": "", "same_key": None}
-        if not is_wanted or region.keyed_step not in _AGGREGATING:
+        if not is_wanted or region.keyed_step not in (*_AGGREGATING, _JOIN):
             return made
         if self._made_of is not None:
             try:
-                return made | {"made_of": self._made(region, self._made_of.of(region, found), depth)}
+                of = self._made_of.of(region, found)
+                return made | {"made_of": self._made(of, depth, self._newest_before(region, of.records))}
             except NotRecomputed as reason:
                 made["not_recomputed"] = str(reason)
+        if region.keyed_step == _JOIN:  # the stamp has named its records
+            return made
         return made | {"same_key": self._same_key(region, found, causes, depth)}
 
-    def _made(self, region: RegionLogs, made: Made, depth: int) -> _Values:
-        """Return the records that made a result, the newest ones with their origins."""
-        before = self._newest_before(region, made.records)
+    def _made(self, made: Made, depth: int, before: _Values | None = None) -> _Values:
+        """Return the records that made a result, the newest ones with their origins.
+
+        Args: before: the newest checkpoint that has only a part of them.
+        """
         return {
             "columns": list(made.columns), "values": list(made.values),
             "window": None if made.window is None else [event_time_text(us) for us in made.window],

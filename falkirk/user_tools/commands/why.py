@@ -1,7 +1,7 @@
 """The command why: where a result comes from, as a tree that ends at the records and files of the users."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +117,11 @@ def _add_unit(tree: Tree, origin: _Values, width: int) -> None:
         _add_record(below, each, width - _INDENT)
     made = origin.get("made_of")
     if made is not None:
-        part = below.add(Text(shortened(_made_of(made), width - _INDENT)))
-        for each in made["records"]:
+        are_inputs = bool(made["records"]) and _places(made["records"]) == _places(
+            origin.get("inputs", ())
+        )  # they are on the screen
+        part = below.add(Text(shortened(_made_of(made, are_inputs=are_inputs), width - _INDENT)))
+        for each in () if are_inputs else made["records"]:
             _add_record(part, each, width - 2 * _INDENT, is_alike=True)
         for line in _checked(made):
             below.add(Text(shortened(line, width - _INDENT), "" if made["agrees"] else "yellow"))
@@ -215,13 +218,21 @@ def _key_text(found: _Values) -> str:
     return ", ".join(f"{column}={shortened(json.dumps(value), _KEY_MAX)}" for column, value in pairs) or "any key"
 
 
-def _made_of(made: _Values) -> str:
+def _places(records: Iterable[_Values]) -> set[tuple[Any, ...]]:
+    return {tuple(each["record"][name] for name in ("topic", "partition", "offset")) for each in records}
+
+
+def _made_of(made: _Values, *, are_inputs: bool) -> str:
     number, listed = made["count"], len(made["records"])
     rows = "" if made["rows"] == number else f" ({count_text(made['rows'], 'row')})"
     window = "" if made["window"] is None else f" and a time from {made['window'][0]} to before {made['window'][1]}"
     which = f"; the newest {listed:,}" if listed < number else ""
     notes = [f"{made['looked_at']:,} looked at", *([made["note"]] if made["note"] else [])]
-    return f"made of {count_text(number, 'record')}{rows} with {_key_text(made)}{window}{which} ({'; '.join(notes)}):"
+    key = f" with {_key_text(made)}" if made["columns"] or made["window"] is not None else ""
+    these = "this record" if number == 1 else f"these {count_text(number, 'record')}"
+    what = these if are_inputs else count_text(number, "record")
+    end = "" if are_inputs else ":"
+    return f"made of {what}{rows}{key}{window}{which} ({'; '.join(notes)}){end}"
 
 
 def _checked(made: _Values) -> Iterator[str]:

@@ -4,7 +4,6 @@ One run serves all cases. Faults are planted into copies of its places.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy as sql
 from click.testing import CliRunner
-from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.checker import EpochFault, EpochsVerdict, Guarantee, TopicRecord
@@ -35,43 +33,13 @@ from falkirk.user_tools.commands.origins import Origins
 from falkirk.user_tools.commands.records import RecordPlace, TopicRecords
 from falkirk.user_tools.commands.verify import outputs
 from falkirk.user_tools.commands.written import writers_of
+from tests.integration.explained import explained
+from tests.integration.judged_batches import EPOCHS, FORMATS, ROWS, WORDS, application
 from tests.integration.live import Wire, await_one
 from tests.support import on_disk
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-ROWS, EPOCHS, WORDS = 12, 2, ("ash", "birch", "cedar", "dill")
-#: The formats of folders. A CSV file costs 2 s more, so it is not part of each landing.
-FORMATS = ("json", "csv") if os.environ.get("FALKIRK_STRIKES") else ("json",)
-
-
-def application(tag: str, home: Path, database: str) -> fk.App:
-    app = fk.App("judged", home=home)
-    app.source("events", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT"))
-
-    @app.batch(rows=ROWS)
-    def weights(events: "DataFrame") -> "DataFrame":
-        found = events.groupBy("word").agg(F.sum("n").alias("n"), F.avg("n").cast("decimal(10, 2)").alias("mean"))
-        return found.withColumn("at", F.timestamp_micros(F.col("n") * 1_000_001)).withColumn("of", F.array("word"))
-
-    @app.batch(rows=1, state="word STRING, total LONG")
-    def totals(weights: "DataFrame", totals: "DataFrame") -> "DataFrame":
-        both = totals.unionByName(weights.select("word", F.col("n").alias("total")))
-        return both.groupBy("word").agg(F.sum("total").alias("total"))
-
-    @app.batch(rows=ROWS)
-    def drawn(events: "DataFrame") -> "DataFrame":
-        return events.select("n", F.rand().alias("r"))
-
-    app.sink("topic", weights, fk.Kafka(f"weights-{tag}", key="word"))
-    app.sink("epochs", weights, fk.EpochTopic(f"epochs-{tag}", key="word", compacted=True))
-    app.sink("table", weights, fk.Sql(database, "weights"))
-    for kind in FORMATS:
-        app.sink(kind, weights, fk.Files(f"{home}-{kind}", kind))
-    app.sink("latest", totals, fk.Sql(database, "totals", key="word"))
-    app.sink("drawn", drawn, fk.Files(f"{home}-drawn"))
-    return app
+    from pyspark.sql import SparkSession
 
 
 @dataclass
@@ -102,7 +70,7 @@ def run(spark: "SparkSession", broker: Broker, tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("judged")
     home, tag, database = folder / "home", folder.name, f"sqlite:///{folder}/out.db"
     wire, connection = Wire(bootstrap=broker.bootstrap, tag=tag), Connection.of(broker.bootstrap)
-    events, _ = wire.topic("events"), wire.topic("weights")
+    events, *_ = (wire.topic(name) for name in ("events", "weights", "odd", "totals", "runs"))
     app = application(tag, home, database)
     query = run_here(app, connection)
     try:
@@ -119,7 +87,9 @@ def run(spark: "SparkSession", broker: Broker, tmp_path_factory: pytest.TempPath
 
 def _is_out(query: Query, number: int) -> bool:
     """Return whether the home knows that an epoch of each batch is published."""
-    released = [query._home.store.releases(f"sinks of {name}") for name in ("weights", "totals", "drawn")]
+    released = [
+        query._home.store.releases(f"sinks of {name}") for name in ("weights", "totals", "drawn", "odd", "runs")
+    ]
     return all(r and r[0].released_exclusive > number for r in released)
 
 
@@ -152,6 +122,37 @@ def test_a_result_names_its_epoch_and_the_records_that_it_is_made_of(run: Run) -
         rows = [json.loads(each["record"]["value"]) for each in read["records"]]
         assert {r["word"] for r in rows} == {row["word"]}
         assert sum(r["n"] for r in rows) == row["n"]
+
+
+def test_a_result_of_an_epoch_is_computed_again_to_find_its_records(run: Run, spark: "SparkSession") -> None:
+    """Before, a list had the records of the sink's key: also those that a filter drops, and all if it is computed."""
+
+    def made(name: str, choose: Callable[[list[TopicRecord]], list[TopicRecord]], look: int = 2 * ROWS) -> Any:
+        topic = f"{name}-{run.wire.tag}"
+        return explained(run.app, run.wire.bootstrap, spark, topic, choose(run.wire.records(topic)), look=look)
+
+    for row, rows, found, text in made("odd", lambda results: results[::3]):
+        assert {(each["word"].upper(), each["n"] % 2) for each in rows} == {(row["word"], 1)}
+        assert (len(rows), sum(each["n"] for each in rows)) == (row["rows"], row["n"])
+        assert (found["count"], found["rows"], found["values"], found["deleted"]) == (
+            len(rows),
+            row["rows"],
+            [row["word"]],
+            0,
+        )
+        assert "computed again from these records, the result is the same" in text
+    for name in ("totals", "runs"):
+        for row, rows, _, _ in made(name, lambda results: results[:: len(results) // 3]):
+            assert {each["word"] for each in rows} == {row["word"]}
+            assert sum(each["n"] for each in rows) == row["total"]
+    # Earlier records are beyond the limit, so the epoch is computed after the saved state.
+    ((_, rows, found, text),) = made("runs", lambda results: [max(results, key=_total)], ROWS)
+    assert min(each["n"] for each in rows) >= 100
+    assert found["note"] == "and of the state after epoch 0"
+
+
+def _total(result: TopicRecord) -> int:
+    return int(json.loads(result.value or b"")["total"])
 
 
 def kinds(verdict: EpochsVerdict) -> dict[str, int]:
@@ -374,7 +375,8 @@ def test_deleted_records_and_inputs_are_told_and_not_passed(run: Run, tmp_path: 
         db.execute(sql.text("DELETE FROM weights WHERE n < 300 AND word = 'ash'"))
     file = tmp_path / "judged.py"
     arguments = f"{run.wire.tag!r}, Path({str(run.app.home)!r}), {run.database!r}"
-    file.write_text(f"from pathlib import Path\nfrom {__name__} import application\n\napp = application({arguments})\n")
+    imported = f"from pathlib import Path\nfrom {application.__module__} import application"
+    file.write_text(f"{imported}\n\napp = application({arguments})\n")
     wanted = [option for name in ("topic", "table", "latest") for option in ("--sink", name)]
     options = [str(file), "--kafka", run.wire.bootstrap, "--json", *wanted]
     said = CliRunner().invoke(outputs, options, catch_exceptions=False)

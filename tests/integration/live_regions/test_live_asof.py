@@ -4,6 +4,7 @@ One region gets all prices before the orders, so most orders find their price at
 first, so they wait. It ends with results behind its checkpoint, and the barrier drops these from the replay.
 """
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from falkirk.runtime.supervision.query import Query, run_here
 from falkirk.theory.channel import ReleasedTail
 from tests import timed_streams, versioned
 from tests.duplicates import BEGAN
+from tests.integration.explained import explained
 from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint
 
@@ -120,6 +122,12 @@ def test_two_timings_give_the_same_results_and_late_records(
     assert {"late"} < set(due.letters.values())
     for name in names:
         assert found(wire, name) == wanted, name
+    topic = f"later-out-{wire.tag}"
+    results = {json.loads(each.value or b"").get("right_n") is None: each for each in wire.records(topic)}
+    for row, records, _, text in explained(app, wire.bootstrap, spark, topic, results.values()):
+        sides = [row["n"], row.get("right_n")]
+        assert [record["n"] for record in records] == [n for n in sides if n is not None]
+        assert ("later_prices has no version for it" in text) == (sides[1] is None)
     # A record without a key waits for no version.
     last = [{"id": None, "at": at, "n": 1} for at in (timed_streams.END, BEGAN.isoformat())]
     see_judged(spark, app, "later-out", wire, lambda: wire.send(f"later_orders-{wire.tag}", last), late=1)

@@ -4,6 +4,7 @@ Both engines give the results of the model in plain Python: pairs, records witho
 give the same results as sets, whenever records arrive.
 """
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from falkirk.kafka_client.connection import Connection
 from falkirk.runtime.supervision.query import run_here
 from tests import joined, timed_streams
 from tests.duplicates import BEGAN
+from tests.integration.explained import explained
 from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one
 
@@ -115,7 +117,24 @@ def test_the_results_are_those_of_the_model_over_a_restart(
         assert Counter(reason for reason, _ in letters(wire, name)) == Counter(due.letters.values()), name
     if engine == "live":
         app = application(wire, home, names)
+        _see_what_made_results(app, f"{names[0]}-out-{wire.tag}", wire, spark)
         see_judged(spark, app, f"{names[0]}-out", wire, lambda: _send_last(wire), late=1)
+
+
+def _see_what_made_results(app: fk.App, topic: str, wire: Wire, spark: "SparkSession") -> None:
+    """See that `falkirk why` names the records of a pair, and why a record has no partner."""
+    results = {
+        (row["n"] is None, row["right_n"] is None): each
+        for each in wire.records(topic)
+        for row in [{"n": None, "right_n": None, **json.loads(each.value or b"")}]
+    }
+    for row, records, made, text in explained(app, wire.bootstrap, spark, topic, results.values()):
+        sides = [row.get("n"), row.get("right_n")]
+        assert [record["n"] for record in records] == [n for n in sides if n is not None]
+        assert made["deleted"] == 0
+        if None in sides:
+            other = "shown" if sides[0] is None else "clicks"
+            assert f"{other} has no record that fits it" in text
 
 
 def _send_last(wire: Wire) -> None:

@@ -17,6 +17,7 @@ from falkirk.checker import Guarantee
 from falkirk.kafka_client.connection import Connection
 from falkirk.runtime.supervision.query import run_here
 from falkirk.user_tools.commands.judge import LiveJudge
+from tests.integration.explained import explained
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:
@@ -75,6 +76,13 @@ def test_a_replay_finds_the_published_rows(wire: Wire, home: Path, engine: str, 
         assert price == 0 or (price % 5 and PRODUCTS[price % 3] == row["product"] == row["found"]["what"])
         assert price >= newest[row["product"]], "a product is in one partition, and its rows do not go back"
         newest[row["product"]] = price
+    if engine == "live":
+        results = {json.loads(each.value or b"").get("found") is None: each for each in wire.records(out)}
+        for row, records, _, text in explained(app, wire.bootstrap, spark, out, results.values()):
+            order, *offers = records
+            assert order["n"] == row["n"]
+            assert offers == ([row["found"]] if row.get("found") else [])
+            assert ("had no row with this key" in text) == (not offers)
     if engine == "live" and "FALKIRK_STRIKES" in os.environ:
         judge = LiveJudge(app, Connection.of(wire.bootstrap), spark)
         right = judge.judge_sink(app.sinks["out"]).results

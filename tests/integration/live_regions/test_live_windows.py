@@ -3,6 +3,7 @@
 Both engines give the results of the model in plain Python: results when windows close, updates, and late records.
 """
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from falkirk.runtime.supervision.query import run_here
 from falkirk.steps.live import event_time
 from tests import windows
 from tests.duplicates import BEGAN, DELAY_S, PARTITIONS, drawn
+from tests.integration.explained import explained
 from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one, settle
 
@@ -132,9 +134,19 @@ def test_both_engines_give_the_results_of_the_model_over_a_restart(
         assert "late" in late.values()
         assert results(wire, name) == due, name
         assert letters(wire, name) == Counter((why, *places[n]) for n, why in late.items()), name
+    _see_what_made_results(application(wire, home, processors), f"{processors[1]}-out-{wire.tag}", wire, spark)
     last = [{"id": "zz", "at": (BEGAN + timedelta(hours=1 - n)).isoformat(), "n": n + 1} for n in (0, 1)]
     app = application(wire, home, processors)
     see_judged(spark, app, f"{processors[0]}-out", wire, lambda: wire.send(clicks, last), late=1)
+
+
+def _see_what_made_results(app: fk.App, topic: str, wire: Wire, spark: "SparkSession") -> None:
+    """See that `falkirk why` names exactly the records of a window in micro-batches: no late ones, of all epochs."""
+    records = wire.records(topic)
+    largest = max(records, key=lambda each: json.loads(each.value or b"")["count"])
+    for row, rows, made, text in explained(app, wire.bootstrap, spark, topic, [largest]):
+        assert sorted(2 * each["n"] for each in rows) == sorted(row["all"]), text
+        assert (made["count"], {each["id"] for each in rows}) == (row["count"], {row["id"]})
 
 
 @SOAK

@@ -15,8 +15,8 @@ from falkirk.platform.terminal import Terminal
 from falkirk.runtime.spark.context import Storage
 from falkirk.theory.ids import LogId
 from falkirk.user_tools.commands import made_of_inputs
-from falkirk.user_tools.commands.made_of import same_values
 from falkirk.user_tools.commands.made_of_inputs import RegionInputs
+from falkirk.user_tools.commands.made_of_values import same_values
 from falkirk.user_tools.commands.records import TopicRecords, place_of_text
 from falkirk.user_tools.commands.why import origin_tree
 from tests.unit.commands.told_origins import HOP, Shop, Topics, made

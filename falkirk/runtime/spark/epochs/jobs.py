@@ -15,6 +15,7 @@ from falkirk.declare.cut import ByTime, Cut, records_between
 from falkirk.plan.batch import Batch, by_parameter
 from falkirk.plan.batch_planning import returned
 from falkirk.plan.topics import refuse_expired, refuse_shorter
+from falkirk.platform.data import DataPath
 from falkirk.runtime.spark.context import Context
 from falkirk.runtime.spark.epochs.computed import OWN_STATE, Computed, EpochCut, cast_to
 from falkirk.runtime.spark.epochs.direct import Direct
@@ -240,9 +241,8 @@ class EpochJobs:
         if batch.state is not None:
             own = state.get(OWN_STATE)
             given[batch.name] = own if isinstance(own, DataFrame) else empty(self.session, batch.state)
-        number = epoch.number
-        marks, scratch = self._marks_before(epoch), lambda: self.epochs.path(self.epochs.new_folder(number, "once"))
-        call = InEpoch(self._called_for(epoch), self.session, state, scratch, marks, self._loops)
+        marks = self._marks_before(epoch)
+        call = self._call(epoch, state, marks)
         try:
             result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where, call)
         except BaseException:
@@ -258,6 +258,14 @@ class EpochJobs:
             reported=call.reported, clean=call.clean,
             refused={log: sorted(files) for log, files in inputs.refused.items() if files},
         )  # fmt: skip
+
+    def _call(self, epoch: Epoch, state: BatchState, marks: Mapping[str, int]) -> InEpoch:
+        number = epoch.number
+
+        def scratch() -> DataPath:
+            return self.epochs.path(self.epochs.new_folder(number, "once"))
+
+        return InEpoch(self._called_for(epoch), self.session, state, scratch, marks, self._loops)
 
     def _called_for(self, epoch: Epoch) -> EpochContext:
         batch = self.batch
