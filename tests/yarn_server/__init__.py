@@ -57,7 +57,9 @@ class YarnServer:
             "resourcemanager.admin.address", "resourcemanager.webapp.address", "nodemanager.address",
             "nodemanager.localizer.address", "nodemanager.webapp.address",
         )  # fmt: skip
-        addresses = {f"yarn.{name}": f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
+        addresses = {
+            f"yarn.{name}": f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)
+        }
         self._web = addresses["yarn.resourcemanager.webapp.address"]
         self._write("core-site.xml", {"fs.defaultFS": "file:///", "hadoop.tmp.dir": str(self._folder / "tmp")})
         self._write("yarn-site.xml", addresses | self._settings())
@@ -119,7 +121,9 @@ class YarnServer:
 
     def masters(self) -> list[psutil.Process]:
         """Return the JVMs of application masters: in cluster mode, the drivers."""
-        return self._jvms("org.apache.spark.deploy.yarn.ApplicationMaster", "org.apache.spark.deploy.yarn.ExecutorLauncher")
+        return self._jvms(
+            "org.apache.spark.deploy.yarn.ApplicationMaster", "org.apache.spark.deploy.yarn.ExecutorLauncher"
+        )
 
     def _jvms(self, *mains: str) -> list[psutil.Process]:
         found = []
