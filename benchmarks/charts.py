@@ -16,6 +16,11 @@ from benchmarks.report import Report
 _BLUE, _ORANGE, _GREY, _RED = "#1f6f8b", "#d08a2e", "#8a8f98", "#b3261e"
 #: The line styles of the changes of a graph that are drawn.
 _STYLES = {"insert": "o-", "delete": "v--"}
+#: The names of the systems that are compared.
+_PEERS = {
+    "falkirk": "Falkirk", "flink": "Flink", "streams": "Kafka Streams", "spark-rtm": "plain Real-time Mode",
+    "spark-batch": "plain micro-batch",
+}  # fmt: skip
 
 
 def draw_overhead(run: OverheadRun, pairs: tuple[str, ...], folder: Path) -> Path:
@@ -153,7 +158,12 @@ def draw_peers(figures: Mapping[str, float], cases: Sequence[Case], folder: Path
     prepare(folder)
     from matplotlib import pyplot
 
-    shown = [case for case in cases if case.kind == "latency" and f"{case.name}_p99_ms" in figures]
+    shown = sorted(
+        (case for case in cases if case.kind == "latency" and f"{case.name}_p99_ms" in figures),
+        key=lambda case: (case.rate, not case.guarantee.startswith("exactly"), figures[f"{case.name}_p99_ms"]),
+    )
+    rates, intervals_s = {case.rate for case in shown}, {case.interval_s for case in shown}
+    usual_s = max(intervals_s, default=0.0)
     figure, axis = pyplot.subplots(figsize=(9, 1.2 + 0.4 * len(shown)))
     for point, colour, lift in (("p50_ms", _BLUE, 0.2), ("p99_ms", _ORANGE, -0.2)):
         stems = [f"{case.name}_{point}" for case in shown]
@@ -163,15 +173,21 @@ def draw_peers(figures: Mapping[str, float], cases: Sequence[Case], folder: Path
             [figures[f"{stem}_most"] - figures[stem] for stem in stems],
         ]
         places = [len(shown) - n + lift for n in range(len(shown))]
-        axis.barh(places, middle, height=0.36, color=colour, label=point.removesuffix("_ms"), xerr=spread)
-    axis.set_yticks(
-        [len(shown) - n for n in range(len(shown))],
-        [f"{c.system}, {c.guarantee}, {c.interval_s:g} s, {c.rate:g}/s" for c in shown],
-        fontsize=8,
-    )
+        bars = axis.barh(places, middle, height=0.36, color=colour, label=point.removesuffix("_ms"), xerr=spread)
+        texts = [f"{value:,.0f}" if value >= 10 else f"{value:.1f}" for value in middle]
+        axis.bar_label(bars, texts, fontsize=7, padding=3)
+    labels = []
+    for case in shown:
+        rate = f", {case.rate:g}/s" if len(rates) > 1 else ""
+        interval = "" if case.interval_s == usual_s else f", every {case.interval_s:g} s"
+        labels.append(f"{_PEERS.get(case.system, case.system)}, {case.guarantee}{interval}{rate}")
+    axis.set_yticks([len(shown) - n for n in range(len(shown))], labels, fontsize=8)
     axis.set_xscale("log")
-    axis.set_xlabel("latency, ms")
-    axis.legend(frameon=False, fontsize=8)
+    axis.set_xticks([1, 10, 100, 1000, 10_000], ["1", "10", "100", "1,000", "10,000"])
+    label = f"latency in ms (median, least and greatest of the runs); a checkpoint every {usual_s:g} s"
+    axis.set_xlabel(label, fontsize=9)
+    axis.margins(x=0.1)
+    axis.legend(frameon=False, fontsize=8, loc="upper right")
     axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     return save(figure, folder / "peers.png")

@@ -6,8 +6,8 @@ from pathlib import Path
 from falkirk.errors.conditions.object_home import HOME_NEEDS_DATABASE, HOME_PLACE_INVALID
 from falkirk.errors.location import SourceLocation
 
-#: The addresses of buckets and of HDFS, with a path in each. Spark would take some characters for patterns in HDFS.
-_S3 = r"s3a://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)+"
+#: The addresses of buckets and of HDFS, with a path in each. Spark takes some characters for patterns, such as `*`.
+_S3 = r"s3a://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.'()-]+)+"
 _HDFS = r"hdfs://[A-Za-z0-9][A-Za-z0-9.-]*(:\d{1,5})?(/[A-Za-z0-9_.-]+)+"
 _DATABASES = ("postgres://", "postgresql://", "postgresql+psycopg://")
 

@@ -35,8 +35,9 @@ from falkirk.http_source.errors import RequestError
 
 _BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _FLOAT_MAX = 3.4028234663852886e38
-_DATE, _TIME = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d:\d\d(\.\d{1,6})?"
-_ZONE = r"(Z|[+-]\d\d:\d\d)?"
+_DATE, _TIME = r"\d{4}-\d\d-\d\d", r"(?:[01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6})?"
+#: Java knows no zone that is further away than 18 hours, and Spark reads a time with one as null.
+_ZONE = r"(?:Z|[+-](?:0\d|1[0-7]):\d\d|[+-]18:00)?"
 
 
 def _like(pattern: str, read: Callable[[str], object]) -> Callable[[str], object]:

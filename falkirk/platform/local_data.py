@@ -1,6 +1,7 @@
 """Local data: the data of a home in a folder of a file system that all its machines see."""
 
 import os
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: How the name of a folder begins that is being deleted.
 GONE = ".gone-"
+#: The characters of patterns in paths that Spark reads.
+_PATTERN = re.compile(r"[*?\[\]{}\\]")
 
 
 class LocalData(DataPath):
@@ -125,8 +128,8 @@ class LocalData(DataPath):
         return LocalFileSystem(), [str(self.local / name) for name in names]
 
     def rows(self) -> list[str]:
-        """See DataPath."""
-        return [str(self.local)]
+        """See DataPath. Spark takes some characters for patterns, which the path of a home may have."""
+        return [_PATTERN.sub(r"\\\g<0>", str(self.local))]
 
     def remove(self) -> None:
         """See DataPath."""

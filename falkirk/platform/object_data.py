@@ -16,6 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -293,9 +294,30 @@ class ObjectData(DataPath):
         (self / COMPLETE_FILE).delete()
         for name in sorted(known - set(self.listed())):  # a listing that lags does not show them
             (self / name).delete()
-        with suppress(FileNotFoundError):
+        try:
             self._ask(lambda: self._system.delete_dir(self.key))
+        except FileNotFoundError:
+            pass
+        except StoreError:
+            self._remove_each()
         self._written.forget(self.key)
+
+    def _remove_each(self) -> None:
+        """Remove the files, and then the folders, from the innermost one.
+
+        pyarrow asks for all of them at once. A server that keeps objects in folders refuses a folder with files, and
+        then the others stay. Raises: as the other requests.
+        """
+        every = FileSelector(self.key, allow_not_found=True, recursive=True)
+        found = self._ask(lambda: self._system.get_file_info(every))
+        for each in sorted(found, key=lambda each: (each.type is FileType.File, each.path.count("/")), reverse=True):
+            remove = self._system.delete_file if each.type is FileType.File else self._system.delete_dir
+            with suppress(FileNotFoundError):
+                self._ask(partial(remove, each.path))
+        # For what it has deleted, pyarrow leaves empty objects with the names of folders. Without a file in this
+        # folder, it does not find that of the folder itself.
+        (self / "_removed").write_text("")
+        self._ask(lambda: self._system.delete_dir(self.key))
 
     def _is_object(self, key: str) -> bool:
         return bool(self._ask(lambda: self._system.get_file_info(key)).type is FileType.File)

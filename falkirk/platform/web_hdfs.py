@@ -9,10 +9,11 @@ Each request may be repeated, by this module or by its caller: it can be carried
 import http.client
 import os
 import pwd
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -96,8 +97,12 @@ class WebHdfs:
         return exchange, f"{place.path}?{place.query}"
 
     def _shun(self, datanode: str) -> None:
+        """Avoid a datanode for a while. Namenodes know one by its IP address, not by its name or its HTTP port."""
+        host = datanode.rpartition(":")[0]
+        with suppress(OSError):  # the name has no address any more
+            host = socket.gethostbyname(host)
         with self._lock:
-            self._shunned[datanode] = time.monotonic() + _SHUNNED_S
+            self._shunned[host] = time.monotonic() + _SHUNNED_S
 
     def _datanode(self, method: str, operation: str, path: str, parameters: dict[str, str]) -> str:
         with self._lock:

@@ -1,7 +1,7 @@
 """Objects: the settings with which Spark reads and writes the data of a home in an object store or an HDFS."""
 
 import os
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from falkirk.platform.data import HDFS, endpoint_url
 
@@ -28,10 +28,9 @@ _PATIENCE = {
 _READS = "classic"
 
 
-#: The same for Hadoop's client of HDFS, which by default waits for minutes. With core-site.xml of an HDFS, Spark would
-#: take Falkirk's paths of this machine for paths there, such as that of the working copy of a checkpoint.
+#: The same for Hadoop's client of HDFS, which by default waits for minutes.
 _HDFS = {
-    "fs.defaultFS": "file:///", "dfs.client.failover.max.attempts": "6", "dfs.client.socket-timeout": "20000",
+    "dfs.client.failover.max.attempts": "6", "dfs.client.socket-timeout": "20000",
     "ipc.client.connect.max.retries.on.timeouts": "1", "ipc.client.rpc-timeout.ms": "20000",
 }  # fmt: skip
 
@@ -61,10 +60,16 @@ def settings(data: str) -> dict[str, str]:
 
 
 def prepare_session(session: "SparkSession", data: str) -> None:
-    """Give a session that already runs these settings, except those that its user has set."""
+    """Give a session that already runs these settings, except those that its user has set, in a file of Hadoop, too."""
     context: Any = session.sparkContext
-    given = context.getConf()
+    given, hadoop = context.getConf(), context._jsc.hadoopConfiguration()
     for name, value in settings(data).items():
-        if name.startswith(_HADOOP) and given.get(name) is None:
-            cast(Any, context)._jsc.hadoopConfiguration().set(name.removeprefix(_HADOOP), value)
+        of_hadoop = name.removeprefix(_HADOOP)
+        if of_hadoop != name and given.get(name) is None and not _is_set(hadoop, of_hadoop):
+            hadoop.set(of_hadoop, value)
     session.conf.set(PROTOCOL, settings(data)[PROTOCOL])
+
+
+def _is_set(hadoop: Any, name: str) -> bool:
+    """Return whether somebody has set a setting of Hadoop. Its defaults are in files such as core-default.xml."""
+    return any(not str(each).endswith("-default.xml") for each in hadoop.getPropertySources(name) or ())

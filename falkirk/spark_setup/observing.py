@@ -3,7 +3,7 @@
 from pyspark.sql import SparkSession
 
 from falkirk.spark_setup import objects
-from falkirk.spark_setup.spark import writes_elsewhere
+from falkirk.spark_setup.spark import TIME_PARSER, writes_elsewhere
 
 #: The sources that Spark uses through its first data source interface.
 _FIRST_INTERFACE = "spark.sql.sources.useV1SourceList"
@@ -20,6 +20,7 @@ def observing(session: SparkSession) -> SparkSession:
     for name in (
         "spark.sql.session.timeZone",
         "spark.sql.ansi.enabled",
+        TIME_PARSER,
         objects.PROTOCOL,
     ):  # as in the session of the planner
         own.conf.set(name, str(session.conf.get(name)))

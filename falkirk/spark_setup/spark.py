@@ -39,17 +39,17 @@ _CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 #: A class of Falkirk's Java module.
 _MODULE = "org.falkirk.Header"
 
+#: The setting with the way in which Spark reads times.
+TIME_PARSER = "spark.sql.legacy.timeParserPolicy"
 #: Settings without which an active session can't run a live region, each with the reason.
 ESSENTIAL = {
     "spark.sql.streaming.stateStore.providerClass": (_STATE, "Real-time Mode keeps state in RocksDB"),
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": (
-        "2",
-        "a checkpoint must be restorable exactly",
-    ),
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": ("2", "a checkpoint must be restorable exactly"),
     "spark.speculation": ("false", "a second attempt of a task that writes ends its query"),
+    TIME_PARSER: ("CORRECTED", "LEGACY reads other times than were written, and EXCEPTION ends a query"),
 }
 #: Settings whose default is the needed value.
-_WELL_BY_DEFAULT = {"spark.speculation": "false"}
+_WELL_BY_DEFAULT = {"spark.speculation": "false", TIME_PARSER: "CORRECTED"}
 #: The number of batches for which Spark keeps restorable states. A live region sets it for its query.
 RETAIN = "spark.sql.streaming.minBatchesToRetain"
 #: The number of batches without a history: after a failure, a query restores at most a few batches back.
@@ -158,7 +158,7 @@ def spark_session(
                 wanted[_JAVA_OPTIONS] = f"{wanted.get(_JAVA_OPTIONS, '')} {QUICK_COMPILER}"
         given = _submitted_with() if submitted else {}
         chosen = given.get("spark.master", master)
-        context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
+        context = _CONTEXT_SETTINGS | exposure.context_settings(chosen) | hadoop.local_paths(chosen, data)
         context |= {} if exposure.is_local(chosen) else _EXECUTOR_SETTINGS | _CLUSTER_SETTINGS
         context |= {} if data is None else objects.settings(data)
         wanted = {name: value for name, value in context.items() if name not in given} | wanted
@@ -254,6 +254,7 @@ def session_settings(*, buffer_timeout: Duration, state_partitions: int) -> dict
     wait_ms = max(1, round(duration_s(buffer_timeout) * 1000))
     return {
         **{name: value for name, (value, _) in ESSENTIAL.items() if name not in _WELL_BY_DEFAULT},
+        TIME_PARSER: ESSENTIAL[TIME_PARSER][0],
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": str(wait_ms),
         "spark.sql.shuffle.partitions": str(state_partitions),
@@ -328,6 +329,9 @@ def missing_settings(
             missing.append(
                 _missing_jars((module_jar(),), version, "the list must contain the Java module of this Falkirk")
             )
+    if place := hadoop.other_place(active, data):
+        name, wanted, found = place
+        missing.append(MissingSetting(name=name, wanted=wanted, found=found, reason="Falkirk's paths have no scheme"))
     if objects.needs_jars(data) and _class(active, objects.FILE_SYSTEM) is None:
         missing.append(_missing_jars(s3_jars(), None, f"the home {data} is in an object store"))
     return tuple(missing)

@@ -116,6 +116,18 @@ def test_a_user_without_rights_and_a_wrong_port_are_told_at_once(
     assert outcome(wrong.exists) == "DATA_UNUSABLE", "the port of Hadoop's own clients"
 
 
+def test_a_namenode_knows_a_datanode_by_its_address_alone(hdfs: HdfsServer, data: ObjectData) -> None:
+    """Otherwise nobody avoids one that has failed, and a dead one is named for ten minutes."""
+    (data / "note").write_text("x")
+    client = WebHdfs([f"127.0.0.1:{hdfs.ports[1]}"], 5.0, 5.0)
+    ask = partial(client.ask, "GET", "OPEN", urlsplit(str(data / "note")).path, noredirect="true")
+    named = urlsplit(ask()["Location"]).netloc
+    client._shun(named)
+    with pytest.raises(OSError, match="contain this block"):  # there is no other one
+        ask(excludedatanodes=",".join(client._shunned))
+    assert urlsplit(ask(excludedatanodes=named)["Location"]).netloc == named, "it ignores names"
+
+
 @pytest.mark.parametrize("after", range(1, 7))
 def test_a_writer_that_dies_leaves_its_name_free(objects: ObjectStore, data: ObjectData, after: int) -> None:
     """Each request of a write is the last one that arrives. Readers find the old file or the new one."""
@@ -155,7 +167,7 @@ def test_a_rename_that_arrives_late_replaces_nothing(
 
     monkeypatch.setattr(objects, "_application", counted)
     with objects.failing(fault):
-        impatient = objects.data(data.name, request_timeout=0.3) / "note"
+        impatient = objects.data(data.name, request_timeout=2.0) / "note"  # time enough for all other requests
         assert outcome(lambda: impatient.write_text("first")) == "DATA_AWAY"
     assert len(held) >= 3
     (data / "note").write_text("second")

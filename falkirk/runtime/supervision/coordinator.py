@@ -375,7 +375,8 @@ def _send(process: "subprocess.Popen[str]", settings: HostSettings) -> None:
 def _end(process: "subprocess.Popen[str]", *, timeout_s: float = 30.0) -> None:
     """End the host: close its input, which asks it to stop, and kill it after `timeout_s`."""
     if process.stdin is not None:
-        process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it ended before it got its settings, which are still in the buffer
+            process.stdin.close()
     try:
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:

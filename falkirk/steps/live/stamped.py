@@ -19,7 +19,7 @@ from pyspark.sql.types import TimestampType
 
 from falkirk.declare.grouped import LatestValue
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import LOOKUP, NEWEST_ROW, Step
+from falkirk.declare.nodes import BESIDE, LOOKUP, NEWEST_ROW, Step
 from falkirk.declare.watermark import Watermark
 from falkirk.declare.windows import split_windows
 from falkirk.errors import DefinitionError
@@ -130,9 +130,9 @@ def attempt(frame: Frame, step: Step, made: Callable[[], Frame]) -> Frame:
     except SPARK_ERRORS as error:
         raise _explain(error, frame, step) from error
     except TypeError as error:
-        raise STEP_INVALID_REASON.error(where=step.where, operation=step.operation, reason=error) from error
+        raise STEP_INVALID_REASON.error(where=step.where, operation=_method(step), reason=error) from error
     except _SeesOurs as error:
-        raise COLUMN_RESERVED.error(where=step.where, operation=step.operation, reason=error) from error
+        raise COLUMN_RESERVED.error(where=step.where, operation=_method(step), reason=error) from error
     check_names(after.data.columns, step.where, ours=frame.carried + after.carried)
     return after
 
@@ -160,8 +160,7 @@ def _twice(name: str, where: object) -> DefinitionError:
 
 
 def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
-    condition = getattr(error, "getCondition", lambda: None)() or ""
-    operation = step.arguments[1].method if step.operation == "timedJoin" else step.operation
+    condition, operation = getattr(error, "getCondition", lambda: None)() or "", _method(step)
     if condition.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND")):
         parameters = error.getMessageParameters() if isinstance(error, PySparkException) else None
         missing = str((parameters or {}).get("objectName") or (parameters or {}).get("fieldName", "?"))
@@ -173,6 +172,13 @@ def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
         return _twice(str((error.getMessageParameters() or {}).get("name", "?")).strip("`"), step.where)
     reason = first_line(error)
     return STEP_INVALID_SPARK.error(where=step.where, operation=operation, spark_condition=condition, reason=reason)
+
+
+def _method(step: Step) -> str:
+    """Return the name of the method with which the user has declared a step."""
+    if step.operation == "timedJoin":
+        return str(step.arguments[1].method)
+    return "lookup" if step.operation in (BESIDE, NEWEST_ROW) else step.operation
 
 
 def _carry(frame: Frame) -> list[Column]:

@@ -313,7 +313,7 @@ class _Compared:
         keys, aggregates = grouped(step)
         if tuple(self.sink.topic.keys) != keys:
             raise not_checkable(self.sink, f"its key is not that of groupBy({', '.join(keys)})")
-        columns, model = aggregate_model(keys, aggregates, self.sink)
+        columns, model = aggregate_model(good.data, keys, aggregates, self.sink)
         read = good.data.select(*keys, *columns)
         kinds = _types(read)
         refuse_unordered(read, model, self.sink)

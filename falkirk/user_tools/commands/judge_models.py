@@ -4,8 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType
 
 from falkirk.checker import AggregateFunction, AggregateModel, Count, Latest, Max, Min, Sum
@@ -17,8 +18,8 @@ from falkirk.steps.live import stamped as frames
 from falkirk.steps.live.aggregates import grouping_of
 from falkirk.user_tools.commands.due import not_checkable
 
-_CALL = re.compile(r"^(count|sum|min|max)\((.*)\) AS (\w+)$", re.DOTALL)
-_KINDS = {"count": Count, "sum": Sum, "min": Min, "max": Max}
+#: The checker's models of Spark's aggregate functions of one column.
+_KINDS = {"Count": Count, "Sum": Sum, "Min": Min, "Max": Max}
 
 
 def refuse_unordered(data: DataFrame, model: AggregateModel, sink: DeclaredSink) -> None:
@@ -43,9 +44,12 @@ def grouped(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
 
 
 def aggregate_model(
-    keys: tuple[str, ...], aggregates: Sequence[Any], sink: DeclaredSink
+    data: DataFrame, keys: tuple[str, ...], aggregates: Sequence[Any], sink: DeclaredSink
 ) -> tuple[list[Any], AggregateModel]:
-    """Return the columns that the aggregates read, and the model that recomputes them."""
+    """Return the columns that the aggregates read, and the model that recomputes them.
+
+    Args: data: the rows that they read. Raises: DefinitionError: `NOT_CHECKABLE`.
+    """
     columns: list[Any] = []
     parts: dict[str, AggregateFunction] = {}
     for number, aggregate in enumerate(aggregates):
@@ -54,14 +58,39 @@ def aggregate_model(
             columns.append(frames.key_column(aggregate.column).alias(column))
             parts[aggregate.name] = Latest(column)
             continue
-        expression: Any = F.expr(aggregate) if isinstance(aggregate, str) else aggregate
-        call = _CALL.match(str(expression._jc.toString()))
+        call = _call(data, F.expr(aggregate) if isinstance(aggregate, str) else aggregate)
         if call is None:
             raise not_checkable(sink, f"{aggregate} is not count, sum, min, max or latest with an alias")
-        function, argument, name = call.groups()
-        if argument in ("1", "*"):
+        name, function, argument = call
+        if argument is None:
             parts[name] = Count()
             continue
-        columns.append(F.expr(argument).alias(column))
+        columns.append(argument.alias(column))
         parts[name] = _KINDS[function](column)
     return columns, AggregateModel(list(keys), parts)
+
+
+def _call(data: DataFrame, aggregate: Column) -> tuple[str, str, Column | None] | None:
+    """Return the name of an aggregate, its function, and the column that it reads; None: all rows. None: it is no call
+    that the checker has a model of.
+
+    Spark analyses it: the text of a column, such as `+(n, 1)`, is no SQL.
+    """
+    plan: Any = data.groupBy().agg(aggregate)._jdf.queryExecution().analyzed()
+    if _kind(plan) != "Aggregate" or _kind(named := plan.aggregateExpressions().head()) != "Alias":
+        return None
+    name, call = str(named.name()), named.child()
+    if not re.fullmatch(r"\w+", name) or _kind(call) != "AggregateExpression":
+        return None
+    function, is_plain = call.aggregateFunction(), not call.isDistinct() and call.filter().isEmpty()
+    if not is_plain or _kind(function) not in _KINDS or function.children().size() != 1:
+        return None
+    argument = function.children().head()
+    if _kind(function) == "Count" and not argument.nullable():
+        return name, "Count", None
+    bridge = data.sparkSession._jvm.org.apache.spark.sql.classic.ExpressionUtils  # type: ignore[union-attr]
+    return name, _kind(function), ClassicColumn(bridge.column(argument))
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())

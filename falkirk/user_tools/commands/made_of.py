@@ -340,11 +340,12 @@ def _flat(stamp: Any) -> Place:
 
 
 def same_values(one: Any, other: Any) -> bool:
-    """Return whether two values of JSON are the same, but for the rounding of sums."""
+    """Return whether two values of JSON are the same, but for the rounding of sums. Whole numbers are not rounded."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return one == other or math.isclose(one, other, rel_tol=_ROUNDED)
+    if isinstance(one, float) or isinstance(other, float):
+        are_numbers = isinstance(one, int | float) and isinstance(other, int | float)
+        return are_numbers and (one == other or math.isclose(one, other, rel_tol=_ROUNDED))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(same_values(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):

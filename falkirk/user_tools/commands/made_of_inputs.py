@@ -5,7 +5,8 @@ commands. A log between two regions loses its records soon. So its rows come fro
 is that of the records that are left in the log: the next region got them so.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -22,8 +23,14 @@ from falkirk.steps.sources.topics import kafka_schema
 from falkirk.theory.ids import LogId, Offset, Offsets
 from falkirk.user_tools.commands.records import FoundRecord, RecordPlace, TopicRecords
 
+#: The newest records of a source that have at most so many bytes are read: all are in memory here and in Spark.
+READ_BYTES_MAX = 128 << 20
 #: Spark has no timestamps beyond these, in milliseconds.
 _TIME_MAX_MS = (1 << 63) // 1_000 - 1
+#: So many records of a log between regions are read at once, for their stamps.
+_TOGETHER = 1_000
+#: The numbers of a stamp that name its record: source, partition, offset.
+_OF_RECORD = 3
 
 
 class NotRecomputed(Exception):
@@ -66,17 +73,28 @@ class RegionInputs:
         """Return the records of a source with the columns of Spark's reader."""
         if source.topic.reads_headers:
             raise NotRecomputed(f"{source.topic.topic} has headers as a column, which this command does not read")
-        log = source.topic.log
         first, last = self._range(source)
-        is_ours = source.is_hop
-        found = [
-            each
-            for each in self._forward(log, first, last)
-            if not each.is_void and (not is_ours or isinstance(each.writer, VerifiedHeader))
-        ]
+        read = self._forward(source.topic.log, first, last)
+        kept = (
+            each for each in read
+            if not each.is_void and (not source.is_hop or isinstance(each.writer, VerifiedHeader))
+        )  # fmt: skip
+        found = self._newest(kept, READ_BYTES_MAX // max(1, len(last)))
         self.looked_at += len(found)
         self._found |= {(source.topic.topic, each.at.partition, each.at.offset): each for each in found}
         return self._frame(found)
+
+    def _newest(self, records: Iterable[FoundRecord], most_bytes: int) -> list[FoundRecord]:
+        """Return the newest records of each partition that have at most so many bytes together. Count the others."""
+        kept, sizes = defaultdict[int, deque[FoundRecord]](deque), defaultdict[int, int](int)
+        for each in records:
+            partition = each.at.partition
+            kept[partition].append(each)
+            sizes[partition] += _size(each)
+            while sizes[partition] > most_bytes and len(kept[partition]) > 1:
+                sizes[partition] -= _size(kept[partition].popleft())
+                self.unread.skipped += 1
+        return [each for several in kept.values() for each in several]
 
     def _forward(self, log: LogId, first: Offsets, last: Offsets) -> Iterator[FoundRecord]:
         try:
@@ -149,20 +167,40 @@ class RegionInputs:
 
         Args: topics: as the evaluation numbers them.
         """
-        return self._resolved(self.region, self._numbers, topics)
+        return self._resolved(self.region, [self._numbers], topics).get(self._numbers)
 
-    def _resolved(self, region: Region, numbers: Place, topics: Sequence[str]) -> Place | None:
-        """Return a stamp of a region as one of the topics that are read."""
-        source, partition, offset, *subs = numbers
-        topic = region.sources[source].topic
-        if topic.topic not in self.hops:
-            return (topics.index(topic.topic), partition, offset, *subs)
-        at = RecordPlace(topic=topic.log, partition=partition, offset=Offset(offset))
-        found = self.records.get([at])[at]
-        if not isinstance(found, FoundRecord) or not isinstance(found.writer, VerifiedHeader):
-            return None
-        before = self._resolved(self.hops[topic.topic], tuple(found.writer.numbers), topics)
-        return None if before is None else (*before, *subs)
+    def _resolved(self, region: Region, stamps: Collection[Place], topics: Sequence[str]) -> dict[Place, Place]:
+        """Return stamps of a region as those of the topics that are read, as far as the logs between are still there.
+
+        The records of a log are read together: there may be thousands.
+        """
+        found, through = dict[Place, Place](), defaultdict[str, dict[RecordPlace, list[Place]]](dict)
+        for stamp in stamps:
+            source, partition, offset, *subs = stamp
+            topic = region.sources[source].topic
+            if topic.topic not in self.hops:
+                found[stamp] = (topics.index(topic.topic), partition, offset, *subs)
+            else:
+                at = RecordPlace(topic=topic.log, partition=partition, offset=Offset(offset))
+                through[topic.topic].setdefault(at, []).append(stamp)
+        for name, places in through.items():
+            causes = self._causes(sorted(places))
+            before = self._resolved(self.hops[name], {*causes.values()}, topics)
+            for at, cause in causes.items():
+                if cause in before:
+                    found |= {stamp: (*before[cause], *stamp[_OF_RECORD:]) for stamp in places[at]}
+        return found
+
+    def _causes(self, places: Sequence[RecordPlace]) -> dict[RecordPlace, Place]:
+        """Return the stamps of records, as far as they are still there."""
+        found = dict[RecordPlace, Place]()
+        for begin in range(0, len(places), _TOGETHER):
+            records = self.records.get(places[begin : begin + _TOGETHER])
+            found |= {
+                at: tuple(record.writer.numbers) for at, record in records.items()
+                if isinstance(record, FoundRecord) and isinstance(record.writer, VerifiedHeader)
+            }  # fmt: skip
+        return found
 
     def at(self, stamp: Place, topics: Sequence[str]) -> FoundRecord:
         """Return the record of a stamp."""
@@ -221,10 +259,14 @@ class RegionInputs:
         writer, offset = self.hops[topic.topic], self._numbers[2]
         begin, end = (bounds.get(partition, Offset(0)) for bounds in self.records.bounds(topic.log))
         first, last = max(begin, Offset(offset - self.look)), min(end, Offset(offset + self.look))
-        found: dict[Place, int] = {}
-        for each in self._forward(topic.log, {partition: first}, {partition: last}):
-            if each.is_void or not isinstance(each.writer, VerifiedHeader):
-                continue
-            if (stamp := self._resolved(writer, tuple(each.writer.numbers), topics)) is not None:
-                found[stamp] = each.at.offset
-        return found, max((len(stamp) for stamp in found), default=3)
+        offsets = {
+            tuple(each.writer.numbers): each.at.offset
+            for each in self._forward(topic.log, {partition: first}, {partition: last})
+            if not each.is_void and isinstance(each.writer, VerifiedHeader)
+        }
+        found = {stamp: int(offsets[own]) for own, stamp in self._resolved(writer, offsets, topics).items()}
+        return found, max(map(len, found), default=_OF_RECORD)
+
+
+def _size(found: FoundRecord) -> int:
+    return len(found.record.key or b"") + len(found.record.value or b"")

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -192,8 +192,10 @@ class TopicRecords:
         """Return each record, or why it is not there. Raises: LogError."""
         asked = frozenset(places)
         wanted = sorted(asked)
-        found: dict[RecordPlace, FoundRecord | str] = {at: why for at in wanted if (why := self._why_not(at))}
-        for topic in dict.fromkeys(at.topic for at in wanted):
+        topics = dict.fromkeys(at.topic for at in wanted)
+        there = {topic for topic in topics if self.exists(topic)}  # one question to the broker for each
+        found: dict[RecordPlace, FoundRecord | str] = {at: why for at in wanted if (why := self._why_not(at, there))}
+        for topic in topics:
             ranges = _ranges(at for at in wanted if at.topic == topic and at not in found)
             while ranges:  # at once one range of each partition
                 part = {p: several.pop(0) for p, several in ranges.items()}
@@ -201,10 +203,10 @@ class TopicRecords:
                 found |= {r.at: r for r in self._read(topic, first, last) if r.at in asked}
                 ranges = {p: several for p, several in ranges.items() if several}
         gap = "the offset has no record: it is a marker of a transaction, or the record was aborted or compacted away"
-        return {at: found.get(at) or self._why_not(at) or gap for at in wanted}
+        return {at: found.get(at) or self._why_not(at, there) or gap for at in wanted}
 
-    def _why_not(self, at: RecordPlace) -> str:
-        if not self.exists(at.topic):
+    def _why_not(self, at: RecordPlace, there: Collection[LogId]) -> str:
+        if at.topic not in there:
             return "the topic does not exist any more"
         begin, end = (bound.get(at.partition) for bound in self.bounds(at.topic))
         if begin is None or end is None:

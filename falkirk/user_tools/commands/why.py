@@ -44,7 +44,7 @@ _INDENT = 4
 )  # fmt: skip
 @click.option(
     "--look", type=click.IntRange(min=0), default=10_000, show_default=True,
-    help="Search at most this many records of each input for records of the same key.",
+    help="Search at most this many records of each partition of an input, and at most 128 MiB of an input.",
 )  # fmt: skip
 @click.option(
     "--recompute/--no-recompute", default=True, show_default=True,
@@ -229,7 +229,7 @@ def _checked(made: _Values) -> Iterator[str]:
     if (before := made["before"]) is not None:
         yield f"checkpoint {before['checkpoint']} has the state after {before['records']:,} of these records"
     lost = [f"{count_text(made['deleted'], 'record')} of its inputs were deleted"] if made["deleted"] else []
-    lost += [f"{made['not_looked_at']:,} older ones were not read: use --look"] if made["not_looked_at"] else []
+    lost += [f"{made['not_looked_at']:,} older ones were not read: see --look"] if made["not_looked_at"] else []
     if made["agrees"]:
         yield "computed again from these records, the result is the same"
         yield from (f"{each}, and are not part of it" for each in lost)

@@ -56,7 +56,8 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
 
     @app.stream(fk.Lazy("3 seconds"))
     def counted(words: fk.Stream) -> fk.Stream:
-        return words.groupBy("word").agg(F.count("*").alias("version"), F.sum("n").alias("total"), fk.latest_value("n"))
+        totals = F.count("*").alias("version"), F.sum(F.col("n") + 0).alias("total")
+        return words.groupBy("word").agg(*totals, fk.latest_value("n"))
 
     app.sink("counts", counted, fk.Kafka(counts, key="word"))
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -103,9 +104,8 @@ def _see_the_state(region: RegionLogs, home: Home, records: TopicRecords, spark:
     }
     (only,) = live_state(region, home, read, ("a",), limit=100)[0].rows
     assert (only["word"], only["latest0"]) == ("a", by_word["a"][-1])
-    at = RecordPlace(
-        topic=region.source, partition=only["last input"]["partition"], offset=only["last input"]["offset"]
-    )  # fmt: skip
+    last = only["last input"]
+    at = RecordPlace(topic=region.source, partition=last["partition"], offset=last["offset"])
     assert records.one(at).content["word"] == "a"
 
 
@@ -187,7 +187,7 @@ def _see_what_made_a_result(
             see(*found)
         newest = [TopicRecords(place).last(LogId(counts), 2)[0].at]  # the last one is foreign
         ((few, text),) = made(newest, look=20)
-        assert (few["agrees"], "older ones were not read: use --look" in text) == (False, True)
+        assert (few["agrees"], "older ones were not read: see --look" in text) == (False, True)
         ends = topics.end_positions(hop := shape.regions[-1].source)
         topics.delete_below(hop, {p: max(0, end - 3) for p, end in ends.items()})
         see(*next(made(newest)))

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from falkirk.platform.local_data import LocalData
 from falkirk.spark_setup.broker import Broker
 from falkirk.spark_setup.partitions import batch_partitions, limit_partitions
 from falkirk.spark_setup.spark import missing_settings, spark_session
@@ -27,6 +28,14 @@ def test_what_is_written_to_kafka_is_read_again(spark: SparkSession, broker: Bro
     read = spark.read.format("kafka").options(**options, subscribe=tag).load()
     found = read.selectExpr("cast(key as string) key", "cast(value as string) value").collect()
     assert sorted((int(r.key), int(r.value)) for r in found) == [(n, n * n) for n in range(100)]
+
+
+@pytest.mark.parametrize("home", ["[client] {a,b}", "a*", "what?", "back\\slash"])
+def test_a_home_may_have_the_characters_of_patterns_in_its_path(spark: SparkSession, tmp_path: Path, home: str) -> None:
+    (tmp_path / "a:b").mkdir()  # a pattern would list it, and Spark knows no such name
+    epoch = LocalData(tmp_path / home / "epoch")
+    epoch.write(spark.range(3).coalesce(1).write)
+    assert spark.read.schema("id LONG").parquet(*epoch.rows()).count() == epoch.count_rows() == 3
 
 
 def test_the_built_session_is_the_active_one_and_lacks_nothing(spark: SparkSession) -> None:

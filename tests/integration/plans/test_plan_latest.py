@@ -92,4 +92,4 @@ def test_wrong_columns_are_refused(spark: "SparkSession", body: Body, reason: st
     with pytest.raises(fk.DefinitionError) as caught:
         planned(spark, body)
     assert caught.value.condition == "STEP_INVALID"
-    assert reason in str(caught.value)
+    assert f"lookup(): {reason}" in str(caught.value), "the user's method"

@@ -14,13 +14,15 @@ import pytest
 from falkirk.platform.terminal import Terminal
 from falkirk.runtime.spark.context import Storage
 from falkirk.theory.ids import LogId
+from falkirk.user_tools.commands import made_of_inputs
 from falkirk.user_tools.commands.made_of import same_values
 from falkirk.user_tools.commands.made_of_inputs import RegionInputs
 from falkirk.user_tools.commands.records import TopicRecords, place_of_text
 from falkirk.user_tools.commands.why import origin_tree
-from tests.unit.commands.told_origins import HOP, Shop, made
+from tests.unit.commands.told_origins import HOP, Shop, Topics, made
 
 Place = tuple[int, ...]
+NEXT_HOP = f"{HOP}-2"
 
 
 @pytest.fixture
@@ -33,12 +35,16 @@ def source(topic: str, *, is_hop: bool = False) -> Any:
 
 
 def inputs(shop: Shop, result: str, *sources: Any) -> RegionInputs:
-    """Return the inputs of a result. A hop is written from `orders`. All their records are read."""
+    """Return the inputs of a result. A hop is written from `orders`, and another one from it. All their records are
+    read."""
     assert shop.app.kafka is not None
     records = TopicRecords(Storage(home=shop.home, connection=shop.app.kafka))
-    writer = SimpleNamespace(name="sales-by-item", sources=[source("orders")])
+    writers = {
+        HOP: SimpleNamespace(name="sales-by-item", sources=[source("orders")]),
+        NEXT_HOP: SimpleNamespace(name="sales-by-shop", sources=[source(HOP, is_hop=True)]),
+    }
     found = RegionInputs(
-        region=cast(Any, SimpleNamespace(name="sales", sources=sources)), path=[], hops={HOP: cast(Any, writer)},
+        region=cast(Any, SimpleNamespace(name="sales", sources=sources)), path=[], hops=cast(Any, writers),
         result=records.one(cast(Any, place_of_text(result))), records=records, store=shop.home.store,
         session=cast(Any, None), look=100,
     )  # fmt: skip
@@ -87,9 +93,46 @@ def test_behind_a_hop_its_offsets_decide_and_deleted_records_came_before(shop: S
     assert inputs(shop, at, source(HOP, is_hop=True)).cause(["orders"]) is None
 
 
+def test_the_records_of_a_log_are_read_together(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, behind two logs each of up to 20,000 records had a client and a question to the broker of its own."""
+    for n in range(40):
+        shop.send("orders", {"item": "tea"})
+        shop.send(HOP, {}, by=f"0.0.{n}")
+        shop.send(NEXT_HOP, {}, by=f"0.0.{n}")
+    at, asked, real = shop.send("sales", {}, by="0.0.29"), list[str](), Topics.exists
+    monkeypatch.setattr(Topics, "exists", lambda topics, name: (asked.append(name), real(topics, name))[1])
+    found, read = inputs(shop, at, source(NEXT_HOP, is_hop=True)), len(shop.read)
+    asked.clear()
+    assert found.before([(0, 0, n) for n in range(40)], ["orders"]) == [(0, 0, n) for n in range(30)]
+    assert (len(shop.read) - read, len(asked)) == (2, 1)
+
+
+def test_the_newest_records_are_read_that_fit_into_memory(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may write records of a megabyte, of which 10,000 of each partition would be read."""
+    for size in (1, 60, 60, 60):
+        shop.send("orders", b"x" * size)
+    shop.send("orders", b"x" * 500, partition=1)
+    at = shop.send("sales", {}, by="0.0.3")
+    monkeypatch.setattr(made_of_inputs, "READ_BYTES_MAX", 300)
+    monkeypatch.setattr(RegionInputs, "_frame", lambda found, records: [(r.at.partition, r.at.offset) for r in records])
+    found = inputs(shop, at, source("orders"))
+    found.needs_all_partitions = True
+    assert cast(Any, found.read(source("orders"))) == [(0, 2), (0, 3), (1, 0)]
+    assert (found.looked_at, found.unread.skipped) == (3, 2)
+
+
 def test_sums_may_differ_by_rounding_alone() -> None:
     assert same_values({"n": 1, "x": [0.1 + 0.2]}, {"n": 1.0, "x": [0.3]})
-    for one, other in ((1, True), (0.3, 0.31), ({"n": 1}, {"m": 1}), ([1], [1, 2]), ("1", 1), (None, 0)):
+    newest = 1_764_547_200_000_000  # microseconds: a second of difference is less than the rounding of a double
+    for one, other in (
+        (1, True),
+        (0.3, 0.31),
+        (newest, newest + 1_000_000),
+        ({"n": 1}, {"m": 1}),
+        ([1], [1, 2]),
+        ("1", 1),
+        (None, 0),
+    ):
         assert not same_values(one, other), (one, other)
 
 
@@ -98,7 +141,7 @@ def test_sums_may_differ_by_rounding_alone() -> None:
     [
         ({}, "computed again from these records, the result is the same"),
         ({"agrees": False, "deleted": 3}, "don't give this result: 3 records of its inputs were deleted"),
-        ({"agrees": False, "not_looked_at": 7}, "7 older ones were not read: use --look"),
+        ({"agrees": False, "not_looked_at": 7}, "7 older ones were not read: see --look"),
         ({"agrees": False}, 'these records don\'t give this result, but [{"n": 2}]'),
         ({"agrees": None}, "the result can't be compared with these records"),
         ({"window": ["00:00", "00:10"]}, 'with item="tea" and a time from 00:00 to before 00:10'),

@@ -23,19 +23,20 @@ from falkirk.spark_setup.secure import PROTECTION
 from falkirk.spark_setup.spark import ESSENTIAL, kafka_options, missing_settings, session_settings, spark_session
 
 WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
-#: A setting whose default is the needed value.
-SPECULATION = "spark.speculation"
+#: Settings whose default is the needed value.
+SPECULATION, TIMES = "spark.speculation", "spark.sql.legacy.timeParserPolicy"
 TRUSTING = {"spark.ssl.rpc.enabled": "true", "spark.ssl.trustStore": "/etc/trusted.jks"}
-NAMED = [name for name in ESSENTIAL if name != SPECULATION]
+NAMED = [name for name in ESSENTIAL if name not in (SPECULATION, TIMES)]
 
 
 class FakeSession:
-    """A session with the given settings, with or without the Kafka connector and a Java module on its class path.
+    """A session with the given settings, with or without the Kafka connector and a Java module (its key) in its JVM.
 
-    Args: module: the key of the module, or None. Attributes: environment: of the JVM.
+    Attributes: environment: of the JVM. place: of paths without a scheme. hadoop: what was set in it. sources: of more.
     """
 
     environment: Mapping[str, str] = {}
+    place = "file:///"
 
     def __init__(self, settings: dict[str, str], *, connector: bool = True, module: str | None = "ours") -> None:
         self.settings = dict(settings)
@@ -49,6 +50,13 @@ class FakeSession:
         self._there = {local_spark._CONNECTOR: connector, local_spark._MODULE: module is not None}
         self._there[objects.FILE_SYSTEM] = False
         self._package = SimpleNamespace(getImplementationVersion=lambda: module)
+        self.hadoop, self.sources = dict[str, str](), dict[str, list[str]]()
+        self.sparkContext = self.context("local[2]")
+
+    def context(self, master: str, **more: Any) -> Any:
+        found = {"set": self.hadoop.__setitem__, "getPropertySources": self.sources.get}
+        hadoop = SimpleNamespace(get=lambda name, default: self.place, **found)
+        return SimpleNamespace(master=master, _jsc=SimpleNamespace(hadoopConfiguration=lambda: hadoop), **more)
 
     def set(self, name: str, value: str) -> None:
         self.settings[name] = value
@@ -122,11 +130,8 @@ def test_spark_asks_the_server_of_the_environment(monkeypatch: pytest.MonkeyPatc
     assert "spark.hadoop.fs.s3a.endpoint" not in objects.settings("s3a://b/h")
 
 
-def test_paths_without_a_scheme_are_of_this_machine_beside_an_hdfs() -> None:
-    """The files of Hadoop's settings name the HDFS for them, and Spark reads these files."""
-    found = objects.settings("hdfs://name/h")
-    assert found["spark.hadoop.fs.defaultFS"] == "file:///"
-    assert not [name for name in found if "s3a" in name]
+def test_an_hdfs_needs_no_settings_of_object_stores() -> None:
+    assert not [name for name in objects.settings("hdfs://name/h") if "s3a" in name]
     assert not objects.needs_jars("hdfs://name/h")
 
 
@@ -182,7 +187,7 @@ def started(
     builder.config = lambda name, value: built.update({name: value}) or builder  # type: ignore[func-returns-value]
     made: Any = FakeSession(WELL)
     now = lambda name: {**(submitted or {}), **built}.get(name)  # noqa: E731
-    made.sparkContext = SimpleNamespace(master=master, getConf=lambda: SimpleNamespace(get=now))
+    made.sparkContext = made.context(master, getConf=lambda: SimpleNamespace(get=now))
 
     def start() -> Any:
         (environment if environment is not None else {}).update(os.environ)

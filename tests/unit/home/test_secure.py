@@ -126,7 +126,7 @@ class Driver:
         builder.appName = builder.master = lambda _: builder
         builder.config = lambda name, value: self.settings.update({name: value}) or builder  # type: ignore[func-returns-value]
         made: Any = FakeSession(WELL)
-        made.sparkContext = SimpleNamespace(master=master, getConf=lambda: SimpleNamespace(get=self.settings.get))
+        made.sparkContext = made.context(master, getConf=lambda: SimpleNamespace(get=self.settings.get))
         builder.getOrCreate = lambda: made
         monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
         monkeypatch.setattr(SparkSession, "builder", builder)
@@ -232,7 +232,7 @@ def test_a_master_that_restarts_does_not_refuse(
 def test_a_session_that_runs_can_not_be_protected_later(monkeypatch: pytest.MonkeyPatch) -> None:
     def session(found: Mapping[str, str]) -> Any:
         active: Any = FakeSession(WELL)
-        active.sparkContext = SimpleNamespace(getConf=lambda: SimpleNamespace(get=found.get))
+        active.sparkContext = active.context("local[2]", getConf=lambda: SimpleNamespace(get=found.get))
         monkeypatch.setattr(local_spark, "_present", lambda: active)
         return active
 
@@ -255,7 +255,7 @@ def test_start_takes_a_file_with_a_session_on_a_cluster_only(secret: Path, monke
         app.start(secure=secret)
     assert (refused.value.condition, refused.value.hint) == ("SECURE_UNSUITABLE", "Write generated.")
     active: Any = FakeSession(WELL)
-    active.sparkContext = SimpleNamespace(getConf=lambda: SimpleNamespace(get=PROTECTION.get))
+    active.sparkContext = active.context("local[2]", getConf=lambda: SimpleNamespace(get=PROTECTION.get))
     monkeypatch.setattr(local_spark, "_present", lambda: active)
     assert application_session(app, None, 32, secure=secret) is active
 

@@ -207,6 +207,27 @@ def test_one_that_can_not_take_over_is_replaced_by_a_new_host(
     assert not psutil.pid_exists(standby)
 
 
+def test_one_that_dies_as_it_takes_over_is_replaced(begin: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator can't send it the settings of a host, and the pipe can't be closed without an error."""
+    real = standbys.Standby.take
+
+    def take(standby: standbys.Standby) -> "subprocess.Popen[str] | None":
+        process = real(standby)
+        if process is not None:
+            process.kill()
+            process.wait()
+        return process
+
+    monkeypatch.setattr(standbys.Standby, "take", take)
+    run = begin()
+    standby = run.ready()
+    run.kill_host()
+    wait_until(lambda: len(run.pids("host")) > 1 or not run.thread.is_alive(), 30, "another host")
+    assert run.thread.is_alive(), "the coordinator has ended"
+    assert run.pids("host")[-1] != standby
+    assert any("killed by signal 9" in text for text in run.said)
+
+
 @pytest.mark.parametrize(("does", "says"), [("fails", "ended with exit code 7"), ("hangs", "was not ready after")])
 def test_one_that_fails_is_tried_a_few_times_and_ends_nothing(
     does: str, says: str, begin: Callable[..., Run], monkeypatch: pytest.MonkeyPatch

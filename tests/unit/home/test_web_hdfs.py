@@ -30,7 +30,7 @@ def failed(kind: str, status: int = 403) -> Answer:
 class Server:
     """An HTTP server. Args: answer: from the operation and the query. Attributes: asked: the operations."""
 
-    def __init__(self, answer: Callable[[str, dict[str, list[str]]], Answer]) -> None:
+    def __init__(self, answer: Callable[[str, dict[str, list[str]]], Answer], host: str = "127.0.0.1") -> None:
         self.asked, asked = list[str](), lambda name: self.asked.append(name)
 
         class Handler(BaseHTTPRequestHandler):
@@ -48,8 +48,8 @@ class Server:
             def log_message(self, *_: Any) -> None:
                 """Write nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self._server.server_port}"
+        self._server = ThreadingHTTPServer((host, 0), Handler)
+        self.address = f"{host}:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
@@ -61,8 +61,8 @@ class Server:
 def serve() -> Iterator[Callable[..., Server]]:
     servers = list[Server]()
 
-    def begin(answer: Callable[[str, dict[str, list[str]]], Answer]) -> Server:
-        servers.append(Server(answer))
+    def begin(answer: Callable[[str, dict[str, list[str]]], Answer], host: str = "127.0.0.1") -> Server:
+        servers.append(Server(answer, host))
         return servers[-1]
 
     yield begin
@@ -105,7 +105,8 @@ def test_an_error_is_missing_refused_or_passes(
 
 
 def test_a_datanode_that_fails_is_avoided_if_there_is_another_one(serve: Callable[..., Server]) -> None:
-    good = serve(lambda *_: (200, b"0123456789"))
+    """A namenode names a datanode by its host name and its HTTP port, and knows it by its IP address alone."""
+    good = serve(lambda *_: (200, b"0123456789"), "127.0.0.2")
     bad = serve(lambda *_: (200, b"01234"))  # it ends before the end
     others = [good]
 
@@ -113,17 +114,18 @@ def test_a_datanode_that_fails_is_avoided_if_there_is_another_one(serve: Callabl
         if operation != "OPEN":
             return FOUND
         avoided = query.get("excludedatanodes", [""])[0].split(",")
-        found = next((each for each in (bad, *others) if each.address not in avoided), None)
+        found = next((each for each in (bad, *others) if each.address.partition(":")[0] not in avoided), None)
         if found is None:
             return failed("IOException")
-        return 200, json.dumps({"Location": f"http://{found.address}/x?op=OPEN"}).encode()
+        name = found.address.replace("127.0.0.1", "localhost")
+        return 200, json.dumps({"Location": f"http://{name}/x?op=OPEN"}).encode()
 
     names = client(serve(answer))
     data = ObjectData(hdfs_system(names), "hdfs", "name/shop") / "note"
     assert data.read_text() == "0123456789"
     assert (len(bad.asked), len(good.asked)) == (1, 1)
     others.clear()
-    names._shunned[bad.address] = names._shunned[good.address] = web_hdfs.time.monotonic() + 60
+    names._shunned["127.0.0.1"] = names._shunned["127.0.0.2"] = web_hdfs.time.monotonic() + 60
     assert outcome(data.read_text) == "DATA_AWAY", "the only one is asked again, and its answer is not believed"
     assert len(bad.asked) > 1
 

@@ -112,6 +112,41 @@ def test_what_spark_deletes_stays_while_a_kept_checkpoint_has_it(
     assert machine("third").begin(4) is None
 
 
+def test_old_files_that_could_not_be_deleted_are_deleted_with_the_next_ones(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that can never be deleted keeps none of the others."""
+    first, refused, is_away = machine("first"), set[str](), threading.Event()
+    first.begin()
+    for name in ("delete", "remove"):
+        real = getattr(LocalData, name)
+
+        def ask(data: LocalData, real: Callable[[LocalData], None] = real) -> None:
+            if is_away.is_set() or "2_a1" in str(data):
+                refused.add(str(data))
+                raise DATA_AWAY.error(where=data, reason="a test")
+            real(data)
+
+        monkeypatch.setattr(LocalData, name, ask)
+    is_away.set()
+    for batch in range(5):
+        first.commit(batch)
+    for version in (1, 2, 3):
+        (first.spark / f"state/0/0/{version}_a{version - 1}.changelog").unlink()  # by Spark's maintenance
+    first.commit(5)
+    first.files.keep_only([BatchId(5)])
+    wait_until(lambda: refused, 20, "a deletion that fails")
+    is_away.clear()
+
+    def is_deleted() -> bool:
+        first.files.keep_only([BatchId(5)])
+        objects = first.spark.parent / "objects"
+        return not [*objects.rglob("1_a0.*"), *objects.rglob("3_a2.*")]
+
+    wait_until(is_deleted, 20, "the deletion of all others")
+    assert machine("second").begin(5) is None
+
+
 def test_a_rollback_to_the_beginning_leaves_nothing(machine: Callable[[str], Machine]) -> None:
     first = machine("first")
     first.begin()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from falkirk.errors import StoreError
 from falkirk.platform.local_data import LocalData
 from falkirk.recovery.decision_store import Store
 from falkirk.runtime.spark.live.written_checkpoints import WrittenCheckpoints
@@ -163,6 +164,40 @@ def test_a_file_that_spark_deletes_stays_until_no_checkpoint_has_it(cluster: Cal
     assert set(second.base()) == names(2, 3, 4, 5)
 
 
+def test_a_file_that_spark_deletes_stays_hidden_while_its_object_can_not_be_deleted(
+    cluster: Callable[[str], Cluster], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object store refuses to delete the files, and then deletes their marks."""
+    first, delete, refuses, refused = cluster("first"), LocalData.delete, [True], list[str]()
+
+    def flaky(data: LocalData) -> None:
+        if "/live/" in str(data) and refuses[0]:
+            refused.append(str(data))
+            raise StoreError("DATA_AWAY", "it does not answer")
+        delete(data)
+
+    monkeypatch.setattr(LocalData, "delete", flaky)
+    first.begin()
+    for batch in range(3):
+        first.commit(batch)
+    first.delete(1)
+    first.commit(3)
+    first.files.keep_only([BatchId(3)])
+    wait_until(lambda: refused, 20, "a refusal")
+
+    def count_again() -> bool:
+        return not names(1).isdisjoint(file.path for file in store.state_files("r"))
+
+    for batch in range(4, 7):
+        left = len(refused)
+        first.commit(batch)
+        wait_until(lambda left=left: len(refused) > left or count_again(), 20, "another one")  # type: ignore[misc]
+    assert not count_again(), "they are files of no checkpoint"
+    refuses[0] = False
+    first.commit(7)
+    wait_until(lambda: names(1).isdisjoint(objects(first)), 20, "the deletion")
+
+
 def test_a_deletion_of_a_former_incarnations_file_is_hidden_for_as_long_as_this_one_runs(
     cluster: Callable[[str], Cluster],
 ) -> None:
@@ -221,6 +256,7 @@ def test_one_machine_resumes_where_a_cluster_ended_and_the_other_way_round(
     cluster: Callable[[str], Cluster], machine: Callable[[str], Machine]
 ) -> None:
     first, alone, last = cluster("first"), machine("alone"), cluster("last")
+    alone.may_delete = False  # as above: it would sweep what the last one begins
     first.begin()
     first.commit(0)
     assert alone.begin(0) is None

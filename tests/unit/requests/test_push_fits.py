@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from falkirk.http_source import fits
@@ -30,6 +31,7 @@ SCHEMA = StructType(
         StructField("ratio", DoubleType()),
         StructField("small", FloatType()),
         StructField("day", DateType()),
+        StructField("at", TimestampType()),
         StructField("tags", ArrayType(StringType(), containsNull=False)),
         StructField("inner", INNER),
         StructField("counts", MapType(StringType(), LongType())),
@@ -54,13 +56,20 @@ def test_an_object_is_sent_in_the_order_of_the_columns_without_nulls() -> None:
         {"id": None}, {"id": 1}, {"tiny": 128}, {"tiny": True}, {"tiny": 1.0}, {"flag": 1}, {"flag": "true"},
         {"ratio": "1"}, {"ratio": 10**400}, {"small": 1e39}, {"day": "20261121"}, {"day": "2026-13-01"},
         {"tags": "x"}, {"tags": [None]}, {"tags": {}}, {"inner": {}}, {"inner": {"n": 1, "m": 1}}, {"inner": []},
-        {"counts": {"k": "1"}}, {"counts": []}, {"strange": 1}, {"id": "\ud800"},
+        {"counts": {"k": "1"}}, {"counts": []}, {"strange": 1}, {"id": "\ud800"}, {"at": "2026-11-21T20:44"},
+        {"at": "2026-11-21T20:44:14+18:01"}, {"at": "2026-11-21T20:44:14-23:59"}, {"at": "2026-11-21T24:00:00"},
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(columns: dict[str, Any]) -> None:
     with pytest.raises(RequestError) as refused:
         encoded(**columns)
     assert (refused.value.condition, refused.value.status) == ("BODY_INVALID", 400)
+
+
+@pytest.mark.parametrize("zone", ["", "Z", "+18:00", "-17:59", "+05:30"])
+def test_a_time_may_have_a_zone_that_java_knows(zone: str) -> None:
+    """Spark reads a time with another one as null, or the request becomes a dead letter."""
+    assert zone.encode() in encoded(at=f"2026-11-21T20:44:14.5{zone}")
 
 
 @pytest.mark.parametrize(

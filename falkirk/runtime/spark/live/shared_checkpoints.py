@@ -48,6 +48,8 @@ log = logging.getLogger("falkirk")
 _METADATA = "metadata"
 #: For how long the end of an incarnation waits for its last checkpoint.
 _FINISH_S = 5.0
+#: After so many errors of deletions, the others wait for another time; and so many places can wait.
+_ERRORS_MAX, _UNDELETED_MAX = 8, 10_000
 #: The suffix of RocksDB's files.
 _SST = ".sst"
 
@@ -86,6 +88,8 @@ class SharedCheckpoints(CheckpointFiles):
         self._sent: dict[str, StateFile] = {}
         #: Whether this incarnation has deleted, or deletes, what former ones left.
         self._is_swept = False
+        #: Old files whose deletion failed, and whether this was said.
+        self._undeleted, self._has_warned = list[str](), False
         self._upload: BackgroundCall[UploadedCheckpoint] | None = None
         #: The recorded checkpoints, from a restore on: only this process, as the owner, changes them.
         self._copies: dict[BatchId, CheckpointCopy] | None = None
@@ -147,9 +151,10 @@ class SharedCheckpoints(CheckpointFiles):
             self._copies = left
         for file in unneeded:
             del self._files[file.path, file.first]
-        if unneeded:
-            kept = {file.folder for file in (*self._files.values(), *tuple(self._sent.values()))}
-            BackgroundCall(partial(self._delete, _with_folders([file.place for file in unneeded], kept)))
+        kept = {file.folder for file in (*self._files.values(), *tuple(self._sent.values()))}
+        due, self._undeleted = [*self._undeleted, *_with_folders([file.place for file in unneeded], kept)], []
+        if due:
+            BackgroundCall(partial(self._delete_old, due))
 
     # -- restoring ----------------------------------------------------------------------------------------------------
 
@@ -216,17 +221,36 @@ class SharedCheckpoints(CheckpointFiles):
         places, needed = {file.place for file in known}, {file.folder.partition("/")[0] for file in known} | {own}
         left = [name for name in found if name not in places and name.partition("/")[0] in {*needed, name} - {own}]
         gone = [f"{name}/" for name in sorted(folders - needed - set(found))]
-        self._delete([*gone, *_with_folders(left, {file.folder for file in known})])
+        self._delete_old([*gone, *_with_folders(left, {file.folder for file in known})])
 
-    def _delete(self, places: Iterable[str]) -> None:
-        """Delete objects and folders; a folder ends with a slash. After an error, the next start deletes the others."""
-        with suppress(StoreError):
-            in_parallel(
-                [
-                    (self._data / place.rstrip("/")).remove if place.endswith("/") else (self._data / place).delete
-                    for place in places
-                ]
+    def _delete_old(self, places: list[str]) -> None:
+        """Delete objects and folders that no checkpoint needs. After an error, the next `keep_only` tries again."""
+        left = self._delete(places)
+        self._undeleted = [*self._undeleted, *left][:_UNDELETED_MAX]
+        if left and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "%s: old files in the object store can't be deleted, which it tries again: %s", self._name, left[0]
             )
+
+    def _delete(self, places: Iterable[str]) -> list[str]:
+        """Delete objects and folders; a folder ends with a slash. Return those that the object store has not deleted.
+
+        After some errors, it is not asked for the others. The next start deletes what is left then.
+        """
+        failed = list[str]()
+
+        def delete(place: str) -> str:
+            data = self._data / place.rstrip("/")
+            try:
+                if len(failed) < _ERRORS_MAX:
+                    (data.remove if place.endswith("/") else data.delete)()
+                    return ""
+            except StoreError:
+                failed.append(place)
+            return place
+
+        return list(filter(None, in_parallel([partial(delete, place) for place in places])))
 
     # -- saving -------------------------------------------------------------------------------------------------------
 

@@ -140,5 +140,6 @@ class WrittenCheckpoints(SharedCheckpoints):
             BackgroundCall(partial(self._delete_hidden, own.name, due))
 
     def _delete_hidden(self, own: str, paths: list[str]) -> None:
-        for kind in (_LIVE, _GONE):
-            self._delete([f"{own}/{kind}/{path}" for path in paths])
+        """Delete files, and then their empty objects. After an error, those stay, and the next record tries again."""
+        if not self._delete([f"{own}/{_LIVE}/{path}" for path in paths]):
+            self._delete([f"{own}/{_GONE}/{path}" for path in paths])
