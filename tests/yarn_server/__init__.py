@@ -1,6 +1,6 @@
-"""A real YARN for tests: a ResourceManager and a NodeManager, each in a process of its own, with their files in a folder.
+"""A real YARN for tests: a ResourceManager and a NodeManager, each in its own process, with files in a folder.
 
-It is for tests with FALKIRK_YARN=1 alone: the first one downloads 93 MB into the cache of this machine. Its file system is
+It is for FALKIRK_YARN=1 alone: the first use downloads 93 MB into the cache of this machine. Its file system is
 that of this machine, since all of its containers run here.
 """
 
@@ -98,7 +98,7 @@ class YarnServer:
         return {"HADOOP_CONF_DIR": str(self.conf)}
 
     def start(self, name: str) -> None:
-        """Start one of the two servers, and wait until it serves. Args: name: ``resourcemanager`` or ``nodemanager``."""
+        """Start one of the two servers and wait for it. Args: name: ``resourcemanager`` or ``nodemanager``."""
         java = find_java().command
         home = Path(shutil.which(java) or java).resolve().parents[1]
         jars = map(str, server_jars(_HERE / "jars.sha256", _HERE / "ivy.xml"))
