@@ -49,7 +49,10 @@ def is_on_this_machine(master: str) -> bool:
 
 def context_settings(master: str) -> dict[str, str]:
     """Return the default settings of a new application on this master."""
-    return {SHUFFLE: AUTHENTICATED_SHUFFLE} | ({AUTHENTICATE: "true"} if is_local(master) else {})
+    settings = {SHUFFLE: AUTHENTICATED_SHUFFLE} | ({AUTHENTICATE: "true"} if is_local(master) else {})
+    # The folder of a container of YARN has too long a path for a Unix socket. A worker's connection over TCP begins
+    # with a secret.
+    return settings | ({"spark.python.unix.domain.socket.enabled": "false"} if master == "yarn" else {})
 
 
 def has_ui(setting: Setting) -> bool:

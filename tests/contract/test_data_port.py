@@ -176,27 +176,6 @@ def test_a_listing_shows_what_is_there_and_a_removal_leaves_nothing(remote: Obje
     assert epoch.listed() == []
 
 
-def test_a_removal_leaves_no_file_of_inner_folders(remote: ObjectData) -> None:
-    """A server that keeps objects in folders refuses to delete one that has files. pyarrow asks for folders first."""
-    folder = remote / "0-aa"
-    for name in ("1.zip", "SSTs/1.sst", "SSTs/2.sst"):
-        (folder / f"state/0/0/{name}").write_text("content")
-        (folder / f"state/0/1/{name}").write_text("content")
-    folder.remove()
-    assert folder.sizes() == {}
-    assert "0-aa" not in [child.name for child in remote.children()]
-
-
-@of_s3
-def test_a_server_that_deletes_single_objects_alone_keeps_no_file(objects: ObjectStore, remote: ObjectData) -> None:
-    folder = remote / "0-aa"
-    for name in ("state/0/0/1.zip", "state/0/1/1.zip"):
-        (folder / name).write_text("content")
-    with objects.failing(lambda method, path: "refuse" if path.endswith("?delete") else ""):
-        assert outcome(folder.remove) == "DATA_AWAY"
-    assert set(folder.sizes()) <= {"_removed"}
-
-
 @of_s3
 def test_a_listing_that_lags_hides_no_rows(objects: ObjectStore, remote: ObjectData) -> None:
     """Names come from the job and the manifest. Nothing is left over when the folder is removed."""

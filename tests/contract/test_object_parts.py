@@ -1,6 +1,6 @@
 """Large files and rows in an object store: the client repeats a failed part of them, because nothing else does.
 
-And paths that another process gets.
+And paths that another process gets, and folders in folders that are removed.
 """
 
 import json
@@ -13,11 +13,13 @@ import pytest
 from pyarrow import parquet
 from pyarrow.fs import FileSelector, FileType
 
+from falkirk.platform import object_data
 from falkirk.platform.object_data import WRITTEN, ObjectData, data_at
 from falkirk.recovery.decision_store import Store
 from falkirk.theory.ids import BatchId
+from tests.hdfs_server import is_chosen
 from tests.objects import BUCKET, ObjectStore
-from tests.support import wait_until
+from tests.support import outcome, wait_until
 from tests.unit.live.machines import Machine
 
 
@@ -130,3 +132,28 @@ def test_deleted_checkpoints_leave_no_object(objects: ObjectStore, tmp_path: Pat
     wait_until(is_clean, 4, lambda: f"the deletions; left: {left()}, {data.listed()}")
     assert Machine(tmp_path, store, "third", data).begin(6) is None
     store.close()
+
+
+def test_a_removal_leaves_no_file_of_inner_folders(objects: ObjectStore) -> None:
+    """A server that keeps objects in folders refuses to delete one that has files. pyarrow asks for folders first."""
+    remote = objects.data("removed")
+    folder = remote / "0-aa"
+    for name in ("1.zip", "SSTs/1.sst", "SSTs/2.sst"):
+        (folder / f"state/0/0/{name}").write_text("content")
+        (folder / f"state/0/1/{name}").write_text("content")
+    folder.remove()
+    assert folder.sizes() == {}
+    assert "0-aa" not in [child.name for child in remote.children()]
+
+
+@pytest.mark.skipif(is_chosen(), reason="an HDFS has no such requests")
+def test_a_server_that_deletes_single_objects_alone_keeps_no_file(
+    objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_data, "_PAUSES_S", (0.0, 0.0))
+    folder = objects.data("single") / "0-aa"
+    for name in ("state/0/0/1.zip", "state/0/1/1.zip"):
+        (folder / name).write_text("content")
+    with objects.failing(lambda method, path: "refuse" if path.endswith("?delete") else ""):
+        assert outcome(folder.remove) == "DATA_AWAY"
+    assert set(folder.sizes()) <= {"_removed"}

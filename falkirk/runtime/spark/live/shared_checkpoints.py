@@ -236,7 +236,7 @@ class SharedCheckpoints(CheckpointFiles):
     def _delete(self, places: Iterable[str]) -> list[str]:
         """Delete objects and folders; a folder ends with a slash. Return those that the object store has not deleted.
 
-        After some errors, it is not asked for the others. The next start deletes what is left then.
+        After some errors, it is not asked for the others. The next start deletes all that no record names.
         """
         failed = list[str]()
 
