@@ -131,7 +131,7 @@ def test_a_result_of_an_epoch_is_computed_again_to_find_its_records(run: Run, sp
         topic = f"{name}-{run.wire.tag}"
         return explained(run.app, run.wire.bootstrap, spark, topic, choose(run.wire.records(topic)), look=look)
 
-    for row, rows, found, text in made("odd", lambda results: results[::3]):
+    for row, rows, found, text in made("odd", lambda results: [results[0], results[-1]]):
         assert {(each["word"].upper(), each["n"] % 2) for each in rows} == {(row["word"], 1)}
         assert (len(rows), sum(each["n"] for each in rows)) == (row["rows"], row["n"])
         assert (found["count"], found["rows"], found["values"], found["deleted"]) == (
@@ -142,7 +142,7 @@ def test_a_result_of_an_epoch_is_computed_again_to_find_its_records(run: Run, sp
         )
         assert "computed again from these records, the result is the same" in text
     for name in ("totals", "runs"):
-        for row, rows, _, _ in made(name, lambda results: results[:: len(results) // 3]):
+        for row, rows, _, _ in made(name, lambda results: results[-1:]):
             assert {each["word"] for each in rows} == {row["word"]}
             assert sum(each["n"] for each in rows) == row["total"]
     # Earlier records are beyond the limit, so the epoch is computed after the saved state.
