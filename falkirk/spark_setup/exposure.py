@@ -42,6 +42,11 @@ def is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None
 
 
+def is_yarn(master: str) -> bool:
+    """Return whether YARN starts the executors."""
+    return master == "yarn"
+
+
 def is_on_this_machine(master: str) -> bool:
     """Return whether all executors are on the driver's machine, in its JVM or, with local-cluster, in others."""
     return is_local(master) or master.startswith("local-cluster[")
@@ -52,7 +57,7 @@ def context_settings(master: str) -> dict[str, str]:
     settings = {SHUFFLE: AUTHENTICATED_SHUFFLE} | ({AUTHENTICATE: "true"} if is_local(master) else {})
     # The folder of a container of YARN has too long a path for a Unix socket. A worker's connection over TCP begins
     # with a secret.
-    return settings | ({"spark.python.unix.domain.socket.enabled": "false"} if master == "yarn" else {})
+    return settings | ({"spark.python.unix.domain.socket.enabled": "false"} if is_yarn(master) else {})
 
 
 def has_ui(setting: Setting) -> bool:

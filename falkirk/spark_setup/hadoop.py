@@ -14,8 +14,6 @@ from pyspark.sql import SparkSession
 
 from falkirk.spark_setup import exposure, objects
 
-#: The masters whose applications need YARN's settings begin with it.
-_YARN = "yarn"
 #: Hadoop's setting with the file system of paths without a scheme, and its default: that of each machine.
 _DEFAULT_PLACE, _MACHINE = "fs.defaultFS", "file:///"
 
@@ -27,7 +25,7 @@ def forget_defaults(session: SparkSession) -> None:
     """
     context, module = cast(Any, session.sparkContext), cast(Any, session)._jvm.org.falkirk.HadoopDefaults
     if isinstance(module, JavaClass):
-        module.forget(context._jsc.hadoopConfiguration(), (context.master or "").startswith(_YARN))
+        module.forget(context._jsc.hadoopConfiguration(), exposure.is_yarn(context.master or ""))
 
 
 def local_paths(master: str, data: str | None) -> dict[str, str]:
@@ -37,7 +35,7 @@ def local_paths(master: str, data: str | None) -> dict[str, str]:
 
     Args: data: the address of the home's data, if they are elsewhere.
     """
-    is_needed = _has_local_paths(master, data) and not master.startswith(_YARN)
+    is_needed = _has_local_paths(master, data) and not exposure.is_yarn(master)
     return {f"spark.hadoop.{_DEFAULT_PLACE}": _MACHINE} if is_needed else {}
 
 

@@ -111,7 +111,7 @@ def secure_settings(secure: str, master: str, given: Mapping[str, str]) -> dict[
 
 def needs_secret(master: str) -> bool:
     """Return whether Spark expects the secret from the driver, because it can't pass its own to the executors."""
-    return not exposure.is_local(master) and master != "yarn" and not _is_kubernetes(master)
+    return not exposure.is_local(master) and not exposure.is_yarn(master) and not _is_kubernetes(master)
 
 
 def hand_over(secure: str, master: str, name: str, settings: Mapping[str, str]) -> dict[str, str] | None:
@@ -182,7 +182,7 @@ def _check_master(secret: str, master: str) -> None:
                 value=secret, master=master, reason="its machines must know the secret, too",
                 advice="Name a file with the secret that is in spark-defaults.conf of these machines.",
             )  # fmt: skip
-    elif exposure.is_local(master) or master == "yarn":
+    elif exposure.is_local(master) or exposure.is_yarn(master):
         raise SECURE_UNSUITABLE.error(
             value=secret, master=master, reason="Spark generates the secret there", advice=f"Write {GENERATED}."
         )

@@ -5,8 +5,8 @@ again. The sums of `exact_sums.py` do not depend on the order of additions. So a
 has read, and adds each change. All rows of a `fixpoint` have the same time, so each key has one sum.
 
 A reduction ignores a row whose count is below 1, which a sum can't know. So the rows of a key that is read must have
-positive counts, and at the end the task examines the counts of all rows that it has changed. If one is below 1, or if
-anything else is unusual (nulls, infinity, two keys with one hash), then the task reads all summands again, as jobs do.
+positive counts. At the end, the task checks the counts of all rows that it has changed. If one is below 1, or if
+anything else is unusual (nulls, infinity, two keys with one hash), the task reads all summands again, as jobs do.
 """
 
 from dataclasses import dataclass, field

@@ -94,7 +94,7 @@ def test_behind_a_hop_its_offsets_decide_and_deleted_records_came_before(shop: S
 
 
 def test_the_records_of_a_log_are_read_together(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, behind two logs each of up to 20,000 records had a client and a question to the broker of its own."""
+    """Before, each of up to 20,000 records behind two logs needed a client and a question to the broker."""
     for n in range(40):
         shop.send("orders", {"item": "tea"})
         shop.send(HOP, {}, by=f"0.0.{n}")

@@ -151,8 +151,10 @@ class SharedCheckpoints(CheckpointFiles):
             self._copies = left
         for file in unneeded:
             del self._files[file.path, file.first]
-        kept = {file.folder for file in (*self._files.values(), *tuple(self._sent.values()))}
-        due, self._undeleted = [*self._undeleted, *_with_folders([file.place for file in unneeded], kept)], []
+        due, self._undeleted = self._undeleted, []
+        if unneeded:
+            kept = {file.folder for file in (*self._files.values(), *tuple(self._sent.values()))}
+            due = [*due, *_with_folders([file.place for file in unneeded], kept)]
         if due:
             BackgroundCall(partial(self._delete_old, due))
 
